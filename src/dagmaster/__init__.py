@@ -11,19 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dagmaster import blocking
     from dagmaster.application.submission import JobRequest
-    from dagmaster.authoring.code_fingerprints import code_fingerprint
     from dagmaster.authoring.compiler.compile import Compiled, compile_definition, compile_file, compile_text
-    from dagmaster.authoring.entrypoints import entrypoint_of
-    from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.authoring.handler_mocks import mock_handler
-    from dagmaster.authoring.handler_registry import (
-        CheckpointableHandler,
-        Registry,
-        discover,
-        handler,
-        register_handler,
-        registry_for,
-    )
     from dagmaster.authoring.python.futures import Future
     from dagmaster.authoring.python.graph_drawing import Drawing, draw
     from dagmaster.authoring.python.graph_items import Dependency, Group, ResultCollector, Task, create_task
@@ -87,6 +75,18 @@ if TYPE_CHECKING:
     )
     from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
     from dagmaster.ports.read_records import JobFilter
+    from dagmaster.sdk.code_fingerprints import code_fingerprint
+    from dagmaster.sdk.entrypoints import entrypoint_of
+    from dagmaster.sdk.handler_context import HandlerContext
+    from dagmaster.sdk.handler_mocks import mock_handler
+    from dagmaster.sdk.handler_registry import (
+        CheckpointableHandler,
+        Registry,
+        discover,
+        handler,
+        register_handler,
+        registry_for,
+    )
     from dagmaster.settings.log_directory import get_logs_dir
 
 __all__ = [
@@ -214,17 +214,17 @@ _MODULES = {
         "worker_heartbeat",
     ),
     "dagmaster.application.submission": ("JobRequest",),
-    "dagmaster.authoring.code_fingerprints": ("code_fingerprint",),
+    "dagmaster.sdk.code_fingerprints": ("code_fingerprint",),
     "dagmaster.authoring.compiler.compile": (
         "Compiled",
         "compile_definition",
         "compile_file",
         "compile_text",
     ),
-    "dagmaster.authoring.entrypoints": ("entrypoint_of",),
-    "dagmaster.authoring.handler_context": ("HandlerContext",),
-    "dagmaster.authoring.handler_mocks": ("mock_handler",),
-    "dagmaster.authoring.handler_registry": (
+    "dagmaster.sdk.entrypoints": ("entrypoint_of",),
+    "dagmaster.sdk.handler_context": ("HandlerContext",),
+    "dagmaster.sdk.handler_mocks": ("mock_handler",),
+    "dagmaster.sdk.handler_registry": (
         "CheckpointableHandler",
         "Registry",
         "discover",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from dagmaster.authoring.handler_registry import Registry
+from dagmaster.sdk.handler_registry import Registry
 from dagmaster.ui.navigation import Mode
 from dagmaster.ui.site import Site
 from tests.browser.visitor import Visitor

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from dagmaster.authoring.handler_registry import Registry
+from dagmaster.sdk.handler_registry import Registry
 from dagmaster.ui.site import Site
 from tests.browser.elements import WCAG, run_axe
 from tests.browser.visitor import Visitor

@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 
 from dagmaster.adapters.oidc import OidcConfig, OidcVerifier
 from dagmaster.adapters.oidc_login import LoginConfig, OidcLogin
-from dagmaster.authoring.handler_registry import Registry
 from dagmaster.http.auth import SESSION_COOKIE, KeyChecker
+from dagmaster.sdk.handler_registry import Registry
 from dagmaster.ui.site import Site
 from tests.browser.visitor import Visitor
 from tests.unit.http.local_issuer import AUDIENCE, CLIENT_ID, CLIENT_SECRET, served_issuer

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from dagmaster.authoring.handler_registry import Registry
 from dagmaster.ports.api_keys import Scope
+from dagmaster.sdk.handler_registry import Registry
 from dagmaster.store.memory.metrics import roll_up
 from dagmaster.ui.site import Site
 from tests.browser.visitor import Visitor

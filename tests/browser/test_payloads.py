@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.ports.api_keys import Scope
+from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.ui.navigation import NAVIGATION, Mode
 from dagmaster.ui.site import Site, page_scopes
 from dagmaster.worker.task_log_capture import capture

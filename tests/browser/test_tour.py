@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from dagmaster.authoring.handler_registry import Registry, handler
+from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.ui.navigation import Mode
 from dagmaster.ui.site import Site
 from tests.unit.http.loopback import serve

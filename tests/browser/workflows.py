@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handler_registry import handler
+from dagmaster.sdk.handler_registry import handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 INSERT = "INSERT INTO written (mode) VALUES (%s) RETURNING mode, pg_backend_pid() AS backend"
 

@@ -13,11 +13,11 @@ import asyncpg
 import pytest
 
 from dagmaster.adapters import handler_pool
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import discover
 from dagmaster.bootstrap import handler_services_config
 from dagmaster.errors import PermanentError
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import discover
 from dagmaster.settings import Settings
 from dagmaster.testing import local_services
 from dagmaster.worker.executor import Executor

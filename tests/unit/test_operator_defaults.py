@@ -13,8 +13,6 @@ from dagmaster import Registry, RetryPolicy, create_task, task, workflow
 from dagmaster.authoring.added_nodes import read_batch
 from dagmaster.authoring.compiler.compile import compile_definition, compile_document, compile_text
 from dagmaster.authoring.graph_outline import outline_graph
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.authoring.source_document import document_from_data
 from dagmaster.bootstrap import (
@@ -27,6 +25,8 @@ from dagmaster.bootstrap import (
 from dagmaster.engine.graph import TaskSpec
 from dagmaster.errors import SettingsInvalid, WorkflowInvalid
 from dagmaster.ports.database_config import DatabaseConfig
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.settings import PARAM_DEFAULTS, Settings, load_settings
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.testing.services import local_services
@@ -266,7 +266,7 @@ def test_a_handler_of_a_user_may_name_a_setting_too():
     def own(params: Params) -> dict[str, str]:
         return {"compression": params.compression}
 
-    from dagmaster.authoring.handler_registry import spec_of
+    from dagmaster.sdk.handler_registry import spec_of
 
     spec = spec_of(own)
     assert spec.call(HandlerContext(params={})) == {"compression": "none"}

@@ -145,7 +145,7 @@ def unknown_child(node_id: str, fan_out: str, count: int) -> str:
 
 def suggest_name(wrong: str, names: Collection[str]) -> str:
     """Return a sentence that names the nearest of some names; empty if none is near."""
-    from dagmaster.authoring.suggestions import did_you_mean
+    from dagmaster.errors.suggestions import did_you_mean
 
     hint = did_you_mean(wrong, names)
     return f"{hint[:1].upper()}{hint[1:]}"

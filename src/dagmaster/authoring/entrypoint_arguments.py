@@ -10,18 +10,18 @@ import ast
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dagmaster.authoring.entrypoint_sources import find_definition, loaded_function
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_decorator import entrypoint_spec
-from dagmaster.authoring.handler_mocks import active_mock
-from dagmaster.authoring.handler_signatures import CONTEXT_NAMES
-from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.errors import HandlerInvalid
+from dagmaster.errors.suggestions import did_you_mean
+from dagmaster.sdk.entrypoint_sources import find_definition, loaded_function
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_decorator import entrypoint_spec
+from dagmaster.sdk.handler_mocks import active_mock
+from dagmaster.sdk.handler_signatures import CONTEXT_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from dagmaster.authoring.handler_signatures import Signature
+    from dagmaster.sdk.handler_signatures import Signature
 
 _PLAIN: Final = frozenset(
     {"Any", "bool", "bytes", "dict", "float", "int", "list", "object", "set", "str", "tuple"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.authoring.entrypoint_sources import find_definition
+from dagmaster.sdk.entrypoint_sources import find_definition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -30,10 +30,10 @@ from dagmaster.authoring.input_schema import (
 )
 from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
 from dagmaster.authoring.source_document import document_from_data
-from dagmaster.authoring.source_map import format_path, truncate
-from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
+from dagmaster.errors.source_map import format_path, truncate
+from dagmaster.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

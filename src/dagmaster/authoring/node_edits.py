@@ -12,15 +12,15 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.authoring.schema import ID_PATTERN
-from dagmaster.authoring.source_map import truncate
 from dagmaster.authoring.yaml.splices import NotEditable, YamlText
 from dagmaster.authoring.yaml.writer import write_inline
 from dagmaster.errors import WorkflowEditRejected, WorkflowInvalid
+from dagmaster.errors.source_map import truncate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dagmaster.authoring.source_map import Path
+    from dagmaster.errors.source_map import Path
     from dagmaster.json_types import JsonObject, JsonValue
 
 _ID: Final = re.compile(ID_PATTERN)

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from dagmaster.engine.retry import RetryPolicy
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
+from dagmaster.sdk.retry_options import RetryModel
 
 MAX_NODES: Final = 100_000
 ID_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -30,7 +30,6 @@ _DEPENDS: Final = (
     " also one"
     " inside the other. `node.branch` is a conditional that chose this branch."
 )
-_RETRY: Final = RetryPolicy()
 _RETRY_SCHEMA: Final[dict[str, Any]] = {"x-defined-as": "Retry"}
 _SOURCE_SCHEMA: Final[dict[str, Any]] = {"anyOf": [{"type": "string", "pattern": r"\{\{"}, {"type": "array"}]}
 _TOLERANCE_SCHEMA: Final[dict[str, Any]] = {
@@ -57,35 +56,6 @@ class FileModel(BaseModel):
     # Built when the first of its kind is read: 45 of 95 ms of this import, and a workflow has few kinds
     # (2026-11).
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-
-class RetryModel(FileModel):
-    """How often a task is attempted, and the delay between attempts."""
-
-    max_attempts: int = Field(
-        default=_RETRY.max_attempts, ge=1, le=1000, description="Attempts in total, including the first."
-    )
-    backoff: Literal["exponential", "linear", "fixed"] = Field(
-        _RETRY.backoff.value, description="How the delay grows."
-    )
-    initial_delay_seconds: float = Field(
-        default=_RETRY.initial_delay_seconds,
-        ge=0,
-        le=86_400,
-        description="The delay after the first failure.",
-    )
-    max_delay_seconds: float = Field(
-        default=_RETRY.max_delay_seconds, ge=0, le=86_400, description="The longest delay."
-    )
-    jitter: bool = Field(
-        default=_RETRY.jitter, description="Randomise the delays, so that failures do not retry all at once."
-    )
-    max_lost: int = Field(
-        default=_RETRY.max_lost,
-        ge=0,
-        le=1000,
-        description="How often its worker may die while it runs nothing else, before it fails.",
-    )
 
 
 class NodeModel(FileModel):

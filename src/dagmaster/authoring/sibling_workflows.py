@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dagmaster.authoring.compiler.compile import Compiled
-    from dagmaster.authoring.handler_catalog import HandlerCatalog
     from dagmaster.engine.graph import Graph, Spec
+    from dagmaster.sdk.handler_catalog import HandlerCatalog
 
 
 def compile_with_children(

@@ -9,10 +9,10 @@ import math
 import stat
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dagmaster.authoring.source_map import Path, Source, format_path, truncate
 from dagmaster.authoring.yaml.reader import MAX_DEPTH, MAX_PROBLEMS, Mark, read_yaml
 from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS
 from dagmaster.errors import Problem, WorkflowInvalid
+from dagmaster.errors.source_map import Path, Source, format_path, truncate
 
 if TYPE_CHECKING:
     import pathlib

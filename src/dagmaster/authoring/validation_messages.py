@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring import schema
-from dagmaster.authoring.source_map import truncate
-from dagmaster.authoring.suggestions import did_you_mean, nearest
+from dagmaster.errors.source_map import truncate
+from dagmaster.errors.suggestions import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 
     from dagmaster.application.context import Application
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.engine.graph import DefaultLimits
     from dagmaster.local.runner import LocalServices
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.sdk.handler_registry import Registry
     from dagmaster.settings import Settings
     from dagmaster.worker.lazy_services import ServicesConfig
     from dagmaster.worker.process_pool import HandlerProcesses
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = None) -> Registry:
     """Return the built-in handlers, those of the settings, of installed packages and of these modules."""
-    from dagmaster.authoring.handler_registry import discover
+    from dagmaster.sdk.handler_registry import discover
     from dagmaster.settings import load_settings
 
     settings = settings or load_settings()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from dagmaster.bootstrap import handler_processes
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.ports.task_messages import Outcome, TaskMessage
+    from dagmaster.sdk.handler_registry import Registry
     from dagmaster.worker.task_reports import TaskReports
 
 

@@ -9,21 +9,21 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from dagmaster.authoring.entrypoint_sources import loaded_function
-from dagmaster.authoring.handler_decorator import mark_of
-from dagmaster.authoring.handler_mocks import with_mocks
 from dagmaster.authoring.python.workflow_inputs import to_inputs
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE
 from dagmaster.errors import JobFailed
 from dagmaster.event_loops import run_blocking
+from dagmaster.sdk.entrypoint_sources import loaded_function
+from dagmaster.sdk.handler_decorator import mark_of
+from dagmaster.sdk.handler_mocks import with_mocks
 from dagmaster.text_format import traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dagmaster.application.views import JobDetailView
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.authoring.python.workflows import Workflow
+    from dagmaster.sdk.handler_registry import Registry
     from dagmaster.settings import Settings
 
 R = TypeVar("R")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dagmaster.application.commands.publication import WorkflowSource
-    from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.sdk.handler_registry import Registry
 
 MODULES_LINE: Final = "dagmaster: modules "
 """How the line with the modules begins. It is there if the code could be imported."""

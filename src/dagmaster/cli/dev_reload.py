@@ -159,7 +159,7 @@ async def _settle(watch: FileWatch) -> tuple[list[Path], list[Path]]:
 
 def _module_files(modules: Sequence[str]) -> list[Path]:
     """Return the files of modules that were imported here."""
-    from dagmaster.authoring.module_imports import is_file
+    from dagmaster.sdk.module_imports import is_file
 
     files = [Path(module) if is_file(module) else _file_of(module) for module in modules]
     return [file.absolute() for file in files if file is not None]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handler_definitions import KnownHandlers, define_handler
 from dagmaster.cli.options import load_registry
 from dagmaster.cli.system import open_session
+from dagmaster.sdk.handler_definitions import KnownHandlers, define_handler
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterable
 
     from dagmaster.application.views import HandlerRecord
-    from dagmaster.authoring.handler_catalog import HandlerCatalog
     from dagmaster.client.system import System
+    from dagmaster.sdk.handler_catalog import HandlerCatalog
 
 
 def known_handlers(modules: Iterable[str], data_dir: pathlib.Path | None) -> HandlerCatalog:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from dagmaster.application.views import JobDetailView
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.cli.render.live import PlainDisplay
     from dagmaster.local.runner import Answers, Graph, LocalRunner, LocalServices
     from dagmaster.local.turn_updates import TurnUpdate
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.handler_reports import Progress
+    from dagmaster.sdk.handler_registry import Registry
     from dagmaster.settings import Settings
 
 

@@ -100,7 +100,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from dagmaster.authoring.suggestions import did_you_mean
+            from dagmaster.errors.suggestions import did_you_mean
 
             hint = did_you_mean(args[0], self.list_commands(ctx))
             raise click.UsageError(f"{error.message} {hint.capitalize()}".strip(), ctx=ctx) from error

@@ -16,9 +16,9 @@ from dagmaster.ports.storage import ZONES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
     from dagmaster.json_types import JsonObject, JsonValue
+    from dagmaster.sdk.handler_registry import Registry
 
 F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from dagmaster.authoring.handler_registry import LazyHandler
+from dagmaster.sdk.handler_registry import LazyHandler
 
 _RASTER: Final = "dagmaster.geo.raster.handlers"
 _STAC: Final = "dagmaster.geo.stac.handlers"

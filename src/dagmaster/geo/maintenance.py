@@ -6,11 +6,11 @@ import time
 
 from pydantic import BaseModel, Field
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.geo.queues import HEAVY
 from dagmaster.geo.stac.asset_references import referenced_blobs
 from dagmaster.geo.stac.catalog_maintenance import Indexed, PlaceParams, index_rasters
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 
 class OrphanParams(PlaceParams):

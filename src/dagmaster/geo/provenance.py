@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.sdk.handler_context import HandlerContext
 
 MAX_SOURCES: Final = 100
 """How many sources a COG or an item lists. Ten thousand would be megabytes that every reader has to load."""

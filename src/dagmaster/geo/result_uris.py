@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.blob_uris import BlobUri
     from dagmaster.ports.storage import BlobInfo
+    from dagmaster.sdk.handler_context import HandlerContext
 
 UNDATED_ID: Final = "dagmaster:undated_id"
 """A property of an item whose id comes from its content alone: once its datetime is known, that joins the id."""

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.blob_uris import BlobUri
     from dagmaster.ports.storage import BlobInfo
+    from dagmaster.sdk.handler_context import HandlerContext
 
 CHUNK_BYTES = 8 * 1024 * 1024
 MAX_FILE_NAME_BYTES = 200

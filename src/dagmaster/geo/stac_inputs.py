@@ -12,7 +12,7 @@ from dagmaster.text_format import library_words
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.sdk.handler_context import HandlerContext
 
 ITEM_KEYS: Final = (
     "item",

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BaseModel, Field
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import Checkpoint, Progress
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 QUEUE = "default"
 MAX_CHUNKS = 1_000_000

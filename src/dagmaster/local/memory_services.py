@@ -7,12 +7,12 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.context import Application
-from dagmaster.authoring.handler_mocks import with_mocks
 from dagmaster.local.idle_clock import IdleClock
 from dagmaster.local.runner import LocalServices
 from dagmaster.orchestrator.poll_schedule import Timing
 from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.redaction import redact_value
+from dagmaster.sdk.handler_mocks import with_mocks
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
@@ -25,10 +25,10 @@ from dagmaster.worker.service import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.engine.graph import DefaultLimits
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.handler_services import WorkerServices
+    from dagmaster.sdk.handler_registry import Registry
     from dagmaster.worker.process_pool import HandlerProcesses
 
 DRAIN_SECONDS: Final = 3.0

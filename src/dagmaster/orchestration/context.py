@@ -13,7 +13,6 @@ from dagmaster.application.commands.control import cancel_job
 from dagmaster.application.commands.sending import WAIT_SECONDS
 from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, release_hold, submit_graph
 from dagmaster.authoring.graph_parts import GraphPart
-from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.graph_collection import Collected, collect
 from dagmaster.authoring.python.graph_items import GraphItem, Task, items_in
 from dagmaster.authoring.python.holds import Hold, add_held_groups
@@ -23,6 +22,7 @@ from dagmaster.orchestration.backends import ApplicationBackend, memory_backend,
 from dagmaster.orchestration.concurrent_additions import ConcurrentAdditions
 from dagmaster.orchestration.job import Job, job_number
 from dagmaster.orchestration.reserved_queues import reserved_queue
+from dagmaster.sdk.json_forms import short_repr
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import operator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
-from dagmaster.authoring.json_forms import short_repr
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus
 from dagmaster.errors import JobNotFound
+from dagmaster.sdk.json_forms import short_repr
 from dagmaster.text_format import traceback_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,6 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.graph_jobs import release_hold
-from dagmaster.authoring.handler_mocks import with_mocks
-from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.client.system import current_user
 from dagmaster.errors import CommandRejected, JobNotFound, NodesRejected
@@ -19,6 +17,8 @@ from dagmaster.orchestration.backends import ApplicationBackend
 from dagmaster.orchestration.job import Job
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.sdk.handler_mocks import with_mocks
+from dagmaster.sdk.json_forms import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection

@@ -14,7 +14,6 @@ from dagmaster.application.job_filters import parse_status
 from dagmaster.application.job_lookup import LAST
 from dagmaster.application.queries import jobs as job_queries
 from dagmaster.application.queries.graph_tasks import find_task
-from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.graph_items import Task, create_task
 from dagmaster.authoring.python.running_task import get_running_task
 from dagmaster.client.system import current_user
@@ -23,6 +22,7 @@ from dagmaster.errors import NodeNotFound
 from dagmaster.orchestration.current_context import a_context, lasting
 from dagmaster.orchestration.job import Job, id_digits, job_number, to_datetime
 from dagmaster.ports.read_records import JobFilter
+from dagmaster.sdk.json_forms import short_repr
 from dagmaster.text_format import format_error, traceback_of
 
 if TYPE_CHECKING:

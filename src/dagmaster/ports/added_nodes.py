@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -84,6 +84,12 @@ class StoredBatch(BatchRows):
 
 class UnstoredNodes(Protocol):
     """Nodes without the number of a batch: see `authoring.graph_parts`."""
+
+    def check(self) -> None:
+        """Raise `NodesRejected` if no job could have them."""
+
+    def extend(self, more: Any) -> None:
+        """Add nodes of the same kind to these."""
 
     def to_json(self) -> JsonObject:
         """Return them as JSON."""

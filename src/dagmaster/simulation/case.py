@@ -11,10 +11,10 @@ from dagmaster.simulation.mock_handlers import learn_shapes, tasks_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.command_kinds import CommandKind
+    from dagmaster.sdk.handler_registry import Registry
     from dagmaster.simulation.output_inference import Shapes
 
 MANY_LOSSES: Final = 40

@@ -13,21 +13,21 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.graph_parts import GraphPart, TaskPart
-from dagmaster.authoring.handler_context import HandlerContext  # noqa: TC001 - read by the decorator
-from dagmaster.authoring.handler_decorator import mark_task
-from dagmaster.authoring.handler_registry import Registry
 from dagmaster.engine.graph import FanOutSpec, TaskSpec
 from dagmaster.errors import HandlerInvalid, PermanentError
 from dagmaster.ports.added_nodes import MemberKind
+from dagmaster.sdk.handler_context import HandlerContext  # noqa: TC001 - read by the decorator
+from dagmaster.sdk.handler_decorator import mark_task
+from dagmaster.sdk.handler_registry import Registry
 from dagmaster.simulation.output_inference import Shapes
 from dagmaster.simulation.value_schema import Kind, Requirement, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from dagmaster.authoring.handler_decorator import HandlerSpec
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.json_types import JsonObject, JsonValue
+    from dagmaster.sdk.handler_decorator import HandlerSpec
 
 ADDED: Final = "_more_"
 """In the name of a node that a mock added, after the name of its own node."""

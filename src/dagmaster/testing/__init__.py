@@ -9,9 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.handler_mocks import mock_handler
     from dagmaster.local.memory_services import memory_services
     from dagmaster.local.runner import Answers, LocalRunner, Observer
+    from dagmaster.sdk.handler_mocks import mock_handler
     from dagmaster.testing.clock import FakeClock
     from dagmaster.testing.engine_driver import Driver, through_json
     from dagmaster.testing.factories import (
@@ -78,7 +78,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "dagmaster.authoring.handler_mocks": ("mock_handler",),
+    "dagmaster.sdk.handler_mocks": ("mock_handler",),
     "dagmaster.local.memory_services": ("memory_services",),
     "dagmaster.local.runner": ("Answers", "LocalRunner", "Observer"),
     "dagmaster.testing.clock": ("FakeClock",),

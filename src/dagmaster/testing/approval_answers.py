@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.engine.graph import ApprovalSpec
+from dagmaster.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

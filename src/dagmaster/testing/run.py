@@ -8,8 +8,6 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
-from dagmaster.authoring.handler_mocks import with_mocks
-from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.authoring.python.workflow_inputs import to_inputs
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE, Workflow
@@ -17,6 +15,8 @@ from dagmaster.authoring.sibling_workflows import compile_with_children
 from dagmaster.handlers import SHIPPED_HANDLERS
 from dagmaster.local.memory_services import memory_services
 from dagmaster.local.runner import LocalRunner
+from dagmaster.sdk.handler_mocks import with_mocks
+from dagmaster.sdk.handler_registry import Registry, discover
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.testing.approval_answers import read_answers
 from dagmaster.testing.clock import FakeClock

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from dagmaster.errors import BlobNameInvalid, BlobNotFound
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.ports.handler_reports import Checkpoint
+    from dagmaster.sdk.handler_context import HandlerContext
 
 _FILE_SCHEME = "file://"
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dagmaster.authoring.code_fingerprints import code_fingerprint
 from dagmaster.ports.task_messages import Failed, Succeeded
+from dagmaster.sdk.code_fingerprints import code_fingerprint
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.handler_decorator import HandlerSpec
     from dagmaster.ports.task_messages import Outcome, TaskMessage
+    from dagmaster.sdk.handler_decorator import HandlerSpec
 
 
 def own_fingerprint(message: TaskMessage, spec: HandlerSpec | None) -> str | None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.ports.task_source import ClaimedTask
+    from dagmaster.sdk.handler_registry import Registry
 
 
 class EntrypointImports:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from dagmaster.authoring.handler_decorator import HandlerStyle
+from dagmaster.sdk.handler_decorator import HandlerStyle
 from dagmaster.worker.handler_call import is_blocking
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.handler_decorator import HandlerSpec
     from dagmaster.engine.status import Isolation
+    from dagmaster.sdk.handler_decorator import HandlerSpec
 
 
 class ExecutionMode(Enum):

@@ -19,12 +19,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.engine.status import Isolation
 from dagmaster.errors import HandlerNotFound, PermanentError
 from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage, add_ending
+from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.execution_mode import ExecutionMode, execution_mode
 from dagmaster.worker.handler_call import run_on_loop, run_on_thread
@@ -45,8 +45,8 @@ from dagmaster.worker.thread_pool import DaemonThreads, HandlerInterrupted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.authoring.handler_registry import HandlerSpec, Registry
     from dagmaster.ports.handler_services import WorkerServices
+    from dagmaster.sdk.handler_registry import HandlerSpec, Registry
     from dagmaster.worker.node_adder import NodeAdder
     from dagmaster.worker.process_pool import HandlerProcesses
 

@@ -11,10 +11,10 @@ import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handler_context import CURRENT_CONTEXT
-from dagmaster.authoring.handler_decorator import HandlerSpec, HandlerStyle
 from dagmaster.errors import NodesRejected
 from dagmaster.ports.task_messages import Succeeded
+from dagmaster.sdk.handler_context import CURRENT_CONTEXT
+from dagmaster.sdk.handler_decorator import HandlerSpec, HandlerStyle
 from dagmaster.telemetry import traces
 from dagmaster.worker.checkpoint_validation import discard_stale_checkpoint, needs_validation
 from dagmaster.worker.json_copy import json_copy
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
     from contextlib import AbstractContextManager
 
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.task_messages import Outcome
+    from dagmaster.sdk.handler_context import HandlerContext
 
 
 def is_blocking(spec: HandlerSpec) -> bool:

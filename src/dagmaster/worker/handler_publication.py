@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from dagmaster.errors import DagmasterError
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.ports.task_ledger import TaskLedger
+    from dagmaster.sdk.handler_registry import Registry
 
 _LOGGER = logging.getLogger("dagmaster.worker")
 

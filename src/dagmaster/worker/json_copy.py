@@ -11,11 +11,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dagmaster.authoring.json_forms import NoJsonForm, json_form, short_repr
-from dagmaster.authoring.source_map import format_path, truncate
 from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS, MAX_JSON_DEPTH
 from dagmaster.engine.json_size import MAX_OUTPUT_BYTES
 from dagmaster.errors import PermanentError
+from dagmaster.errors.source_map import format_path, truncate
+from dagmaster.sdk.json_forms import NoJsonForm, json_form, short_repr
 
 MAX_PATH_SHOWN = 200
 

@@ -24,11 +24,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import DagmasterError
 from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.task_messages import Failed, Outcome
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import Registry, discover
 from dagmaster.telemetry import traces
 from dagmaster.telemetry.logs import silence_numexpr
 from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_thread

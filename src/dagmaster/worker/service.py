@@ -35,10 +35,10 @@ from dagmaster.worker.telemetry_flush import TelemetryFlush
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.ports.task_source import ClaimedTask
+    from dagmaster.sdk.handler_registry import Registry
     from dagmaster.worker.options import WorkerOptions, WorkerPorts
     from dagmaster.worker.process_pool import HandlerProcesses
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from dagmaster.authoring import handler_decorator
-from dagmaster.authoring.source_map import format_path, truncate
 from dagmaster.blob_uris import without_keys
 from dagmaster.errors import PermanentError
+from dagmaster.errors.source_map import format_path, truncate
 from dagmaster.ports.handler_reports import Artifact, Checkpoint, HandlerResult, Progress, select_earlier
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
+from dagmaster.sdk import handler_decorator
 from dagmaster.text_format import storable_text
 from dagmaster.worker.error_truncation import CUT, describe, truncate_details, type_name
 from dagmaster.worker.json_copy import json_copy
@@ -29,8 +29,8 @@ from dagmaster.worker.json_copy import json_copy
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.authoring.handler_registry import HandlerSpec
+    from dagmaster.sdk.handler_context import HandlerContext
+    from dagmaster.sdk.handler_registry import HandlerSpec
 
 MAX_MESSAGE = 2_000
 MAX_KIND = 200

@@ -7,8 +7,8 @@ import os
 import socket
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.authoring.suggestions import nearest, similar_handlers
 from dagmaster.errors import DagmasterError, PermanentError
+from dagmaster.errors.suggestions import nearest, similar_handlers
 from dagmaster.ports.task_messages import Failed, Released, TaskMessage
 from dagmaster.redaction import redact_outcome
 from dagmaster.worker.code_comparison import describe_difference, own_fingerprint, with_difference

@@ -12,8 +12,8 @@ import sys
 import threading
 from typing import Any
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 
 @handler("pid", queue="q")

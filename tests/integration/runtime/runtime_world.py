@@ -20,7 +20,6 @@ from dagmaster.adapters.output_blobs_local import LocalBlobs
 from dagmaster.application.diagnosis import explain_job
 from dagmaster.application.submission import JobSubmitter, Submission
 from dagmaster.authoring.compiler.compile import compile_text
-from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import BlobNotFound, DatabaseUnavailable
 from dagmaster.orchestrator.poll_schedule import Timing
 from dagmaster.orchestrator.service import Orchestrator
@@ -28,6 +27,7 @@ from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.redaction import redact_value
+from dagmaster.sdk.handler_registry import Registry, discover
 from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.cli import job_tree_logs
 from dagmaster.cli.job_tree_logs import JobTreeLogs
 from dagmaster.client.system import LocalSystem
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate
 from tests.unit.application.world import application_on

@@ -11,9 +11,9 @@ from unittest.mock import ANY
 import pytest
 
 from dagmaster.application.commands.control import send_signal
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate, read
 from tests.unit.application.world import application_on

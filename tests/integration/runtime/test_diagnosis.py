@@ -6,10 +6,10 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.clocks import loop_time
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.orchestrator import service
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate, read
 from tests.integration.runtime.test_ownership import GATED, gated_by

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handler_registry import handler
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.testing import run_workflow
 from tests.integration.runtime.runtime_world import Gate
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster.authoring.code_fingerprints import code_fingerprint
+from dagmaster.sdk.code_fingerprints import code_fingerprint
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from tests.integration.runtime.runtime_world import Gate, read
 

@@ -10,11 +10,11 @@ import pytest
 
 from dagmaster.application.queries.jobs import list_jobs
 from dagmaster.application.queries.nodes import node_detail
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.bootstrap import open_application
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.errors import Category, DatabaseUnavailable
 from dagmaster.ports.read_store import JobFilter
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.settings import Settings
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate

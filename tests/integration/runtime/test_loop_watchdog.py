@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 from tests.integration.runtime.runtime_world import Gate
 
 if TYPE_CHECKING:

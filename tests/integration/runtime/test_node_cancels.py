@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 from unittest.mock import ANY
 
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.sdk.handler_registry import handler
 from tests.integration.runtime.runtime_world import Gate, read
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import SubmissionRejected
 from dagmaster.ports.handler_reports import HandlerResult
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 from tests.integration.runtime.runtime_world import Gate
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from asyncpg.exceptions import (
     ReadOnlySQLTransactionError,
 )
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.cli.local_run import LocalRun
 from dagmaster.cli.render.live import NoDisplay
 from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable, StatementFailed
 from dagmaster.ports.database_config import DatabaseConfig
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.settings import load_settings
 from dagmaster.store.postgres.connection import Connection, translate_error
 from dagmaster.store.postgres.named_queries import Query

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.events import CancelRequested
 from dagmaster.orchestrator import service
 from dagmaster.orchestrator.inbox import PendingEvents
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 from tests.integration.runtime.runtime_world import Gate, owner_of, read
 
 if TYPE_CHECKING:

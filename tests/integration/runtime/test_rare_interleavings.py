@@ -13,12 +13,12 @@ import pytest
 from dagmaster import Group, HandlerContext, ResultCollector, RunningTask, create_task, get_current_context
 from dagmaster.application.submission import Submission
 from dagmaster.authoring.graph_parts import GraphPart, TaskPart
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.expressions.json_values import MAX_JSON_DEPTH
 from dagmaster.errors import DatabaseUnavailable, StatementFailed, SubmissionRejected
 from dagmaster.orchestrator import service
 from dagmaster.orchestrator.poll_schedule import PollSchedule
 from dagmaster.ports.added_nodes import MemberKind
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.snowflakes import TASK_IDS
 from tests.integration.runtime.runtime_world import Gate, read
 

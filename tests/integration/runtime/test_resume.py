@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.model import Job
 from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_new_job
 from dagmaster.orchestrator.dry_run import dry_run_job
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from tests.integration.runtime.runtime_world import Gate, read
 

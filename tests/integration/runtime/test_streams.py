@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from dagmaster.application.api_keys import create_key
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.bootstrap.http_server import ServerService
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.settings import load_settings
 from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
 from tests.integration.runtime.dying_world import DyingWorld

@@ -8,8 +8,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 from tests.integration.runtime.runtime_world import Gate, worker_of
 
 if TYPE_CHECKING:

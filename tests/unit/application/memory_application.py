@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from dagmaster.application.views.jobs import JobDetailView
-    from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.sdk.handler_registry import Registry
     from dagmaster.telemetry.prometheus import ProcessMetrics
 
 

@@ -12,7 +12,6 @@ from dagmaster.application.batching import Batcher
 from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_text
 from dagmaster.application.submission import JobRequest, JobSubmitter, SubmissionQueue, submit_jobs
-from dagmaster.authoring.handler_registry import Registry
 from dagmaster.errors import (
     DatabaseUnavailable,
     IdempotencyConflict,
@@ -21,6 +20,7 @@ from dagmaster.errors import (
     WorkflowNotFound,
 )
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.sdk.handler_registry import Registry
 from tests.unit.application.memory_application import memory_application
 
 if TYPE_CHECKING:

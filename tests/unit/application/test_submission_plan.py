@@ -11,7 +11,7 @@ from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_text
 from dagmaster.application.submission import JobRequest
 from dagmaster.application.submission_plan import plan_submission
-from dagmaster.authoring.handler_registry import Registry
+from dagmaster.sdk.handler_registry import Registry
 from tests.unit.application.memory_application import memory_application
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel, Field
 
 from dagmaster.authoring.compiler.compile import Compiled, compile_text
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.errors import Problem, WorkflowInvalid
+from dagmaster.sdk.handler_registry import Registry, handler
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph, Spec

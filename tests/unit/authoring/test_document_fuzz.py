@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dagmaster.authoring.source_document import Document, Path, document_from_data, read_document
-from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.errors import Problem, WorkflowInvalid
+from dagmaster.errors.suggestions import did_you_mean, nearest
 
 # Pieces that YAML gives a meaning to, and some that look as if.
 PIECES = st.sampled_from(

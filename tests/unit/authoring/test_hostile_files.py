@@ -9,12 +9,12 @@ import pytest
 
 from dagmaster.authoring import model_reader
 from dagmaster.authoring.compiler import availability
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.authoring.inputs import accept_inputs
 from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
 from dagmaster.authoring.source_document import document_from_data
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
+from dagmaster.sdk.handler_registry import Registry, handler
 from tests.unit.authoring.compiled_workflows import (
     TASK,
     flow,

@@ -14,9 +14,9 @@ from dagmaster.authoring.source_document import (
     read_document,
     read_file,
 )
-from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.authoring.yaml import reader
 from dagmaster.errors import Problem, WorkflowInvalid
+from dagmaster.errors.suggestions import did_you_mean, nearest
 
 
 def problems_of(text: str | bytes) -> tuple[Problem, ...]:

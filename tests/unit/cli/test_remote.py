@@ -15,7 +15,6 @@ from dagmaster import Client
 from dagmaster.application.queries.metrics import workflow_metrics
 from dagmaster.application.submission import JobRequest, submit_job
 from dagmaster.application.views import ReasonCode
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.cli import system
 from dagmaster.cli.commands import jobs_control
 from dagmaster.cli.main import LOCAL_REASONS, REMOTE, cli, main
@@ -23,6 +22,7 @@ from dagmaster.cli.system import Part
 from dagmaster.client.system import LocalSystem
 from dagmaster.errors import PermanentError
 from dagmaster.ports.api_keys import Scope
+from dagmaster.sdk.handler_registry import Registry, handler
 from tests.unit.application.memory_application import finished
 from tests.unit.http.loopback import Loopback, serve
 

@@ -19,10 +19,10 @@ from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_text
 from dagmaster.application.submission import JobRequest
 from dagmaster.application.views import CommandView, JobStatus
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.client import following
 from dagmaster.client.retries import Retries
 from dagmaster.errors import JobNotFound, NodeNotFound, ServerUnavailable
+from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.store.memory.database import StoredLog
 from dagmaster.store.memory.read_store import MemoryReadStore
 from tests.unit.http.loopback import Loopback, serve

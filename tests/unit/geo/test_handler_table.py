@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from dagmaster.authoring.handler_registry import HandlerStyle, discover
 from dagmaster.geo.handler_table import __handlers__ as announced
 from dagmaster.handlers import SHIPPED_HANDLERS
+from dagmaster.sdk.handler_registry import HandlerStyle, discover
 
 MODULES = sorted({one.module for one in announced.values()})
 

@@ -10,7 +10,6 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from dagmaster.adapters.storage.router import ObjectStorage
-from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import BlobsUnavailable, PermanentError
 from dagmaster.geo.raster.cog_handlers import CompleteParams
@@ -19,6 +18,7 @@ from dagmaster.geo.result_uris import publish_file, result_uri
 from dagmaster.geo.source_files import CrsName, SourceParams, local_file
 from dagmaster.geo.vector.models import PrepareParams
 from dagmaster.ports.handler_services import Share
+from dagmaster.sdk.handler_context import HandlerContext
 
 if TYPE_CHECKING:
     from pathlib import Path

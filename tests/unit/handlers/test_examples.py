@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dagmaster.authoring.handler_registry import HandlerStyle, discover
 from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
+from dagmaster.sdk.handler_registry import HandlerStyle, discover
 from dagmaster.worker.executor import Executor
 
 REGISTRY = discover(["dagmaster.handlers.examples"], entry_points=False)

@@ -13,11 +13,11 @@ from dagmaster.application.api_keys import create_key
 from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.job_watch import watch_job
 from dagmaster.application.remote_tasks import RemoteTasks
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.http.app import create_app
 from dagmaster.http.services import HttpServices
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database_admin import MemoryInvariantAuditor, MemoryMetricRebuilder

@@ -24,13 +24,13 @@ from schemathesis.core.transport import Response
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from dagmaster.application.api_keys import allows, create_key
-from dagmaster.authoring.handler_registry import Registry
 from dagmaster.bootstrap.http_server import ServerService
 from dagmaster.http.app import create_app, route_scopes
 from dagmaster.http.server import HttpServer
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.ports.database_config import DatabaseConfig
+from dagmaster.sdk.handler_registry import Registry
 from dagmaster.settings import load_settings
 from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
 from tests.unit.application.memory_application import served_application

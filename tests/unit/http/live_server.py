@@ -12,10 +12,10 @@ import httpx
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, RejectConnection, Request, TextMessage
 
-from dagmaster.authoring.handler_registry import Registry
 from dagmaster.http.app import create_app
 from dagmaster.http.server import HttpServer
 from dagmaster.ports.api_keys import Scope
+from dagmaster.sdk.handler_registry import Registry
 from tests.unit.application.memory_application import served_application
 from tests.unit.http.api_client import Api, greet, memory_services
 

@@ -20,9 +20,9 @@ from tests.unit.http.api_client import memory_services
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.http.app import Extension
     from dagmaster.http.services import HttpServices
+    from dagmaster.sdk.handler_registry import Registry
 
 T = TypeVar("T")
 SECONDS = 60.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.ports.api_keys import Scope
+from dagmaster.sdk.handler_registry import handler
 from tests.unit.http.api_client import opened_api
 
 if TYPE_CHECKING:

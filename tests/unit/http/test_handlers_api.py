@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from dagmaster.application.commands.validation import validate_text
-from dagmaster.authoring.handler_registry import Registry
 from dagmaster.ports.api_keys import Scope
+from dagmaster.sdk.handler_registry import Registry
 from tests.unit.http.api_client import greet, opened_api
 
 WRONG = """

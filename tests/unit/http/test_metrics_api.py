@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import PermanentError
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.store.memory.metrics import roll_up
 from dagmaster.store.memory.read_store import MemoryReadStore
 from tests.unit.application.memory_application import finished

@@ -14,10 +14,10 @@ from wsproto.events import BytesMessage, TextMessage
 from dagmaster.application import job_list_streams
 from dagmaster.application.api_keys import revoke_key
 from dagmaster.application.stream_messages import EndReason, MessageType, StreamMessage, end
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.http import auth, job_socket, live_sessions
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.worker.task_log_capture import capture
 from tests.unit.application.memory_application import until
 from tests.unit.http.live_server import LiveServer, live_server

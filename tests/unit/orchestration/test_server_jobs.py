@@ -18,8 +18,8 @@ from dagmaster import (
     list_jobs,
     run_job_test_async,
 )
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.errors import CommandRejected
+from dagmaster.sdk.handler_registry import Registry, handler
 from tests.unit.http.loopback import serve
 
 if TYPE_CHECKING:

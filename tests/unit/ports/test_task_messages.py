@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.task_messages import TaskMessage
+from dagmaster.sdk.handler_context import HandlerContext
 
 # As the first writers of such messages wrote them.
 OLD = {

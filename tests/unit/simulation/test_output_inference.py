@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from dagmaster.authoring.compiler.compile import compile_text
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.engine.expressions.filters import FILTERS
+from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.simulation.mock_handlers import learn_shapes
 from dagmaster.simulation.output_inference import _FILTER_INPUTS, _FILTER_OUTPUTS
 

@@ -14,12 +14,12 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import SecretStr
 
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.bootstrap import find_handlers
 from dagmaster.bootstrap.monitoring import start_traces
 from dagmaster.bootstrap.task_execution import execute_task
 from dagmaster.errors import PermanentError, SettingsInvalid
 from dagmaster.ports.task_messages import Succeeded, TaskMessage
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.settings import Settings
 from dagmaster.telemetry import traces
 from dagmaster.telemetry.traces import TraceConfig

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from dagmaster.application.commands.validation import validate_text
-from dagmaster.authoring.handler_definitions import PublishedHandlers
-from dagmaster.authoring.handler_registry import Registry
 from dagmaster.authoring.node_edits import add_node, connect_nodes
 from dagmaster.ports.api_keys import Scope
+from dagmaster.sdk.handler_definitions import PublishedHandlers
+from dagmaster.sdk.handler_registry import Registry
 from dagmaster.ui.pages.editor import KINDS, NEW, definition_text, draft_document, draw_draft, new_node
 from tests.unit.ui.page_client import opened_pages
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.ports.api_keys import Scope
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.ui.pages.job import TABS
 from dagmaster.ui.pages.jobs import JobsQuery
 from tests.unit.ui.page_client import opened_pages, text_of

@@ -15,8 +15,8 @@ from dagmaster.application.views import (
     ProgressView,
     TaskView,
 )
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.status import Isolation
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.store.memory.metrics import roll_up
 from dagmaster.store.memory.read_store import MemoryReadStore
 from dagmaster.ui.pages.nodes import NodesQuery

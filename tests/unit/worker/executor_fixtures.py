@@ -6,9 +6,9 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.ports.task_messages import Failed, Outcome, TaskMessage
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.worker.executor import Executor
 from dagmaster.worker.options import ExecutorLimits
 

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
+from dagmaster.sdk.handler_registry import Registry, discover
 from dagmaster.worker.executor import Executor
 from dagmaster.worker.options import ExecutorLimits
 from dagmaster.worker.process_pool import HandlerProcesses

@@ -17,9 +17,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import CheckpointableHandler, handler
 from dagmaster.ports.handler_reports import Checkpoint, Progress
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import CheckpointableHandler, handler
 
 
 @handler()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.engine.status import Isolation
+from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.store.memory.database import MemoryDatabase, StoredTask
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker import service

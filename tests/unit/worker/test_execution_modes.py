@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import BlobsUnavailable
 from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.task_messages import Outcome, TaskMessage
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.testing import local_services, run_workflow
 from dagmaster.worker.executor import Executor
 from dagmaster.worker.lazy_services import LazyServices, ServicesConfig

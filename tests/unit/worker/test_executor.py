@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.handler_registry import CheckpointableHandler
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
+from dagmaster.sdk.handler_registry import CheckpointableHandler
 from tests.unit.worker.executor_fixtures import RecordedReports, a_task, failure, forever, run, with_executor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
 
-    from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.sdk.handler_context import HandlerContext
     from dagmaster.worker.executor import Executor
 
 # ── success ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,7 +24,7 @@ from tests.unit.worker.executor_fixtures import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.sdk.handler_context import HandlerContext
     from dagmaster.worker.executor import Executor
 
 # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.ports.handler_reports import Progress
 from dagmaster.ports.task_messages import Succeeded, TaskMessage
+from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.worker import task_log_capture
 from dagmaster.worker.executor import Executor
 from tests.unit.worker.executor_fixtures import A_WHILE, RecordedReports, a_task, run, with_executor
@@ -26,7 +26,7 @@ from tests.unit.worker.process_fixtures import Watched, outcome_of, task, with_p
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.sdk.handler_context import HandlerContext
 
 # ── of a process ────────────────────────────────────────────────────────────────────────────────────────────────────
 

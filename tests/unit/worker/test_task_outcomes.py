@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler, spec_of
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import HandlerResult, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler, spec_of
 from dagmaster.worker import task_outcomes
 from dagmaster.worker.task_outcomes import failure_of, outcome_of, readable_progress
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from dagmaster.application.submission import JobSubmitter, Submission
 from dagmaster.authoring.compiler.compile import compile_text
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.engine.status import JobStatus
 from dagmaster.orchestrator.poll_schedule import Timing
 from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.redaction import redact_value
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore

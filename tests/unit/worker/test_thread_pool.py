@@ -67,7 +67,7 @@ def test_an_abandoned_function_uses_no_slot():
 def test_the_process_ends_though_a_function_hangs():
     script = """
         import asyncio, threading
-        from dagmaster.authoring.handler_registry import Registry, handler
+        from dagmaster.sdk.handler_registry import Registry, handler
         from dagmaster.ports.task_messages import TaskMessage
         from dagmaster.worker.executor import Executor
 

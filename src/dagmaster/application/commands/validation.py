@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagmaster.authoring.compiler.compile import Compiled
-    from dagmaster.authoring.handler_catalog import HandlerCatalog
+    from dagmaster.sdk.handler_catalog import HandlerCatalog
 
 
 def validate_files(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
-from dagmaster.authoring.handler_definitions import PublishedHandlers
-from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.errors import HandlerNotFound
+from dagmaster.errors.suggestions import did_you_mean
 from dagmaster.records.page import Page
+from dagmaster.sdk.handler_definitions import PublishedHandlers
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application

@@ -32,22 +32,22 @@ from dagmaster.authoring.source_document import (
     read_document,
     read_file,
 )
-from dagmaster.authoring.source_map import truncate
-from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS, describe_actual
 from dagmaster.engine.expressions.paths import OUTPUTS
 from dagmaster.engine.graph import DefaultLimits, Graph, Kind, OnFailure, Wiring
 from dagmaster.engine.groups import result_nodes, written_name
 from dagmaster.errors import Problem, WorkflowInvalid
+from dagmaster.errors.source_map import truncate
+from dagmaster.errors.suggestions import did_you_mean, nearest
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Mapping
 
-    from dagmaster.authoring.handler_catalog import HandlerCatalog
     from dagmaster.authoring.source_document import Path
     from dagmaster.engine.expressions.templates import Template
     from dagmaster.json_types import JsonValue
+    from dagmaster.sdk.handler_catalog import HandlerCatalog
 
 _ID: Final = re.compile(schema.ID_PATTERN)
 _MAX_ID: Final = schema.MAX_NODE_ID

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.node_reader import as_gate, branch_name, read_gate
 from dagmaster.authoring.schema import BranchModel, ConditionalModel, NextModel, StartModel
-from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.engine.graph import Gate, GateKind, Leaf
 from dagmaster.engine.groups import is_group_start, members, spell_cycle, written_name
 from dagmaster.engine.topology import find_cycle, topological_order
+from dagmaster.errors.suggestions import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

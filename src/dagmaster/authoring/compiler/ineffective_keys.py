@@ -6,10 +6,9 @@ definitions are not checked: a job that was accepted with such a key must still 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.engine.retry import RetryPolicy
+from dagmaster.sdk.retry_options import delay_problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,14 +65,3 @@ def _check_combinations(document: Document, node: dict[str, Any], path: Path) ->
 def _check_delays(document: Document, retry: Any, path: Path) -> Iterator[Problem]:
     for message, hint in delay_problems(retry):
         yield document.problem(message, (*path, "initial_delay_seconds"), hint=hint)
-
-
-def delay_problems(retry: Any) -> Iterator[tuple[str, str]]:
-    """Yield a problem if the first delay is longer than the longest, by default 300 s: every delay would be that."""
-    if not isinstance(retry, Mapping):
-        return
-    initial = retry.get("initial_delay_seconds")
-    longest = retry.get("max_delay_seconds", RetryPolicy().max_delay_seconds)
-    if isinstance(initial, int | float) and isinstance(longest, int | float) and initial > longest:
-        message = f"initial_delay_seconds has no effect above max_delay_seconds ({longest:g}): each delay would be that"
-        yield message, f"add max_delay_seconds: {initial:g} or more, or reduce it"

@@ -9,9 +9,9 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.authoring.schema import GroupModel
-from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.engine.graph import GroupSpec, Spec
 from dagmaster.engine.groups import link_groups
+from dagmaster.errors.suggestions import did_you_mean, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -8,7 +8,7 @@ from dagmaster.authoring import schema
 from dagmaster.engine.graph import Kind
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.handler_catalog import HandlerCatalog
+    from dagmaster.sdk.handler_catalog import HandlerCatalog
 
 
 def output_keys(model: schema.AnyNodeModel, handlers: HandlerCatalog | None) -> frozenset[str] | None:

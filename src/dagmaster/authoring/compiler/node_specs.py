@@ -11,19 +11,20 @@ from dagmaster.authoring.compiler.literal_params import check_literal_params
 from dagmaster.authoring.compiler.node_templates import CheckedValues, TemplateCompiler
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
 from dagmaster.authoring.node_reader import read_node, read_retry
-from dagmaster.authoring.source_map import truncate
-from dagmaster.authoring.suggestions import did_you_mean, nearest, similar_handlers
 from dagmaster.authoring.validation_messages import describe_actual
 from dagmaster.engine.retry import NO_RETRY
+from dagmaster.errors.source_map import truncate
+from dagmaster.errors.suggestions import did_you_mean, nearest, similar_handlers
 from dagmaster.ports.queue_names import QUEUE_RULE, is_queue_name
+from dagmaster.sdk.retry_options import RetryModel
 
 if TYPE_CHECKING:
     from dagmaster.authoring.compiler.edges import Edges
-    from dagmaster.authoring.handler_catalog import HandlerCatalog, HandlerFacts
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.engine.graph import DefaultLimits, Spec
     from dagmaster.engine.retry import RetryPolicy
     from dagmaster.json_types import JsonObject, JsonValue
+    from dagmaster.sdk.handler_catalog import HandlerCatalog, HandlerFacts
 
 MAX_NESTING: Final = 3
 _PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
@@ -193,7 +194,7 @@ class NodeSpecBuilder:
                 f"retry is a mapping (key: value) or none{describe_actual(value)}", path, hint=hint
             )
             return None
-        model, problems = read_model(self.document, schema.RetryModel, value, path)
+        model, problems = read_model(self.document, RetryModel, value, path)
         self.problems.extend(problems)
         return None if model is None else read_retry(model.model_dump())
 
@@ -285,7 +286,7 @@ def _missing_queue(name: str, handler: HandlerFacts | None, *, is_python: bool) 
     if not is_python:
         hint = "name the queue that the workers of this task serve (or set DAGMASTER_DEFAULT_QUEUE)"
         return "missing key 'queue'", hint
-    from dagmaster.authoring.handler_decorator import HandlerSpec
+    from dagmaster.sdk.handler_decorator import HandlerSpec
 
     label = name.rpartition(".")[2]
     ways = [f"call {label}.with_options(queue=…)", "or set DAGMASTER_PYTHON_QUEUE"]

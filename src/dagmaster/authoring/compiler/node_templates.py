@@ -11,13 +11,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from dagmaster.authoring.model_reader import UNREADABLE
-from dagmaster.authoring.source_map import truncate
 from dagmaster.authoring.validation_messages import describe_actual
 from dagmaster.engine.approvals_and_waits import MAX_WAIT_SECONDS
 from dagmaster.engine.expressions.conditions import compile_condition
 from dagmaster.engine.expressions.paths import DECISION, PARAMS
 from dagmaster.engine.expressions.templates import Template, compile_template_all
 from dagmaster.errors import ExpressionInvalid
+from dagmaster.errors.source_map import truncate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.compiler.edges import MAX_HINTS
-from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.engine.graph import GateKind, Kind
 from dagmaster.engine.groups import is_group_start
+from dagmaster.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

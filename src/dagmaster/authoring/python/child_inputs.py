@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.compiler.compile import compile_document
 from dagmaster.authoring.compiler.literal_params import has_expression
-from dagmaster.authoring.handler_registry import Registry
 from dagmaster.authoring.inputs import input_problems
 from dagmaster.errors import WorkflowInvalid
+from dagmaster.sdk.handler_registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

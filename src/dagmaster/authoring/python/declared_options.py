@@ -10,18 +10,18 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.authoring.entrypoint_options import read_options
-from dagmaster.authoring.entrypoint_sources import loaded_function, source_version
-from dagmaster.authoring.entrypoints import function_name
-from dagmaster.authoring.handler_decorator import (
+from dagmaster.authoring.python.tasks import NodeCall, TaskFunction
+from dagmaster.errors import HandlerInvalid
+from dagmaster.sdk.entrypoint_sources import loaded_function, source_version
+from dagmaster.sdk.entrypoints import function_name
+from dagmaster.sdk.handler_decorator import (
     check_entrypoint,
     check_queue,
     check_timeout,
     mark_of,
-    read_retry,
 )
-from dagmaster.authoring.json_forms import short_repr
-from dagmaster.authoring.python.tasks import NodeCall, TaskFunction
-from dagmaster.errors import HandlerInvalid
+from dagmaster.sdk.json_forms import short_repr
+from dagmaster.sdk.retry_options import read_retry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.authoring.json_forms import NoJsonForm, json_form
 from dagmaster.authoring.python.futures import (
     MAX_DEPTH,
     Future,
@@ -23,15 +22,16 @@ from dagmaster.authoring.python.futures import (
 from dagmaster.authoring.python.graph_nodes import Branch, Conditional, Node, NodeGroup
 from dagmaster.authoring.python.places import Place, reject
 from dagmaster.authoring.source_document import Document, json_problem
-from dagmaster.authoring.source_map import Source, truncate
 from dagmaster.engine.expressions.parser import MAX_LENGTH
+from dagmaster.errors.source_map import Source, truncate
+from dagmaster.sdk.json_forms import NoJsonForm, json_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from dagmaster.authoring.python.futures import Requirement
-    from dagmaster.authoring.source_map import Path
     from dagmaster.errors import Problem
+    from dagmaster.errors.source_map import Path
 
 _TEMPLATED: Final = frozenset(
     {"params", "source", "inputs", "message", "seconds", "until", "condition_field"}

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
-from dagmaster.authoring.json_forms import NoJsonForm, json_form
 from dagmaster.authoring.python.places import reject
+from dagmaster.sdk.json_forms import NoJsonForm, json_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

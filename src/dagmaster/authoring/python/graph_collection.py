@@ -13,22 +13,22 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dagmaster.authoring.added_nodes import encode_json
-from dagmaster.authoring.code_fingerprints import code_fingerprint, entrypoint_fingerprint
 from dagmaster.authoring.entrypoint_arguments import argument_problem, typed_signature
-from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
-from dagmaster.authoring.json_forms import NoJsonForm, json_form, short_repr
 from dagmaster.authoring.python.futures import MAX_DEPTH
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
 from dagmaster.authoring.python.holds import Hold, add_held_groups
 from dagmaster.authoring.python.result_parts import ResultPart
 from dagmaster.errors import NodesRejected
 from dagmaster.ports.added_nodes import MemberKind
+from dagmaster.sdk.code_fingerprints import code_fingerprint, entrypoint_fingerprint
+from dagmaster.sdk.entrypoints import function_name
+from dagmaster.sdk.json_forms import NoJsonForm, json_form, short_repr
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.handler_signatures import Signature
     from dagmaster.json_types import JsonObject
+    from dagmaster.sdk.handler_signatures import Signature
 
 _MAX_PLACES: Final = 4
 _KINDS: Final = {"task": MemberKind.TASK, "group": MemberKind.GROUP}

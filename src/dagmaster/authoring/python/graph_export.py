@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.added_nodes import fill_place
-from dagmaster.authoring.entrypoint_sources import loaded_function
 from dagmaster.authoring.graph_parts import check_part
 from dagmaster.authoring.python.document_writer import DocumentWriter
 from dagmaster.authoring.python.futures import Future, Origin
@@ -17,6 +16,7 @@ from dagmaster.authoring.python.graph_items import Task
 from dagmaster.engine.graph import Aggregation
 from dagmaster.engine.topology import topological_order
 from dagmaster.errors import NodesRejected
+from dagmaster.sdk.entrypoint_sources import loaded_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,8 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Never, TypeAlias
 
-from dagmaster.authoring.handler_decorator import check_queue, check_timeout, read_retry
-from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.declared_options import (
     CHECKED,
     MAX_CHECKED,
@@ -25,8 +23,11 @@ from dagmaster.authoring.python.declared_options import (
 )
 from dagmaster.authoring.python.futures import MAX_DEPTH
 from dagmaster.authoring.python.result_parts import ResultPart, no_items, no_text, no_truth
-from dagmaster.authoring.source_map import truncate
 from dagmaster.errors import HandlerInvalid, NodesRejected
+from dagmaster.errors.source_map import truncate
+from dagmaster.sdk.handler_decorator import check_queue, check_timeout
+from dagmaster.sdk.json_forms import short_repr
+from dagmaster.sdk.retry_options import read_retry
 from dagmaster.snowflakes import TASK_IDS, time_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.python.futures import Future, ItemOrigin, NodeOrigin, Ordered
 from dagmaster.authoring.python.places import calling_place, reject
-from dagmaster.authoring.suggestions import did_you_mean
+from dagmaster.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

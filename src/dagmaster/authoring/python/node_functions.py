@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.futures import (
     FirstOrigin,
     Future,
@@ -23,6 +22,7 @@ from dagmaster.authoring.python.places import reject
 from dagmaster.engine.expressions.parser import names_in
 from dagmaster.engine.expressions.paths import PARAMS
 from dagmaster.engine.expressions.templates import compile_template_all, split_template
+from dagmaster.sdk.json_forms import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,14 +11,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from dagmaster.authoring.source_map import excerpt, format_path
 from dagmaster.errors import Problem, WorkflowInvalid
+from dagmaster.errors.source_map import excerpt, format_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from dagmaster.authoring.source_map import Path as KeyPath
+    from dagmaster.errors.source_map import Path as KeyPath
 
 _OWN_FOLDER = str(Path(__file__).parent)
 _LIBRARY = str(Path(inspect.__file__).parent)

@@ -7,18 +7,18 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.entrypoints import is_entrypoint
-from dagmaster.authoring.handler_decorator import entrypoint_spec, mark_of
-from dagmaster.authoring.handler_registry import Registry
-from dagmaster.authoring.module_imports import append_working_directory
-from dagmaster.authoring.module_names import public_module_name
 from dagmaster.authoring.python.declared_options import FUNCTIONS
 from dagmaster.errors import HandlerInvalid, HandlerNotFound
+from dagmaster.sdk.entrypoints import is_entrypoint
+from dagmaster.sdk.handler_decorator import entrypoint_spec, mark_of
+from dagmaster.sdk.handler_registry import Registry
+from dagmaster.sdk.module_imports import append_working_directory
+from dagmaster.sdk.module_names import public_module_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.authoring.handler_registry import HandlerSpec
+    from dagmaster.sdk.handler_registry import HandlerSpec
 
 
 class ProcessRegistry(Registry):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Never
 
-from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.futures import MISUSES
+from dagmaster.sdk.json_forms import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,22 +10,22 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
-from dagmaster.authoring.handler_context import CURRENT_CONTEXT
-from dagmaster.authoring.json_forms import short_repr
+from dagmaster.authoring.graph_parts import GraphPart
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
 from dagmaster.errors import NodesRejected, PermanentError
 from dagmaster.event_loops import has_running_loop
+from dagmaster.sdk.handler_context import CURRENT_CONTEXT
+from dagmaster.sdk.json_forms import short_repr
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
     from concurrent.futures import Future
 
-    from dagmaster.authoring.graph_parts import GraphPart
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.authoring.python.graph_collection import Collected
     from dagmaster.json_types import JsonObject
+    from dagmaster.sdk.handler_context import HandlerContext
 
 T = TypeVar("T")
 CHUNK: Final = 10_000
@@ -137,7 +137,7 @@ class RunningTask:
         _mark_added(collected, self.job_id, answer)
         self._added_tasks |= dict.fromkeys(_tasks_in(new_items))
         added = self._context.added
-        if added is not None and not _ids_in(added).isdisjoint(_ids_in(collected.part)):
+        if isinstance(added, GraphPart) and not _ids_in(added).isdisjoint(_ids_in(collected.part)):
             # What was to be added with the success, and belongs to these items, is part of the job now.
             part = self._collect(self._staged).part
             self._context.added = part if part.tasks or part.groups or part.dependencies else None

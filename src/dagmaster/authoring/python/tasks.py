@@ -12,21 +12,22 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
-from dagmaster.authoring.entrypoints import function_name
-from dagmaster.authoring.handler_decorator import mark_task, read_retry, spec_of
 from dagmaster.authoring.python.futures import Future, futures_in
 from dagmaster.authoring.python.graph_nodes import Node, active_builder, note_missed_call, require_builder
 from dagmaster.authoring.python.places import reject
-from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.errors import HandlerInvalid
+from dagmaster.errors.suggestions import did_you_mean
+from dagmaster.sdk.entrypoints import function_name
+from dagmaster.sdk.handler_decorator import mark_task, spec_of
+from dagmaster.sdk.retry_options import read_retry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
     from typing import Literal, Self
 
-    from dagmaster.authoring.handler_decorator import HandlerSpec
     from dagmaster.authoring.python.futures import Dependency
     from dagmaster.engine.retry import RetryPolicy
+    from dagmaster.sdk.handler_decorator import HandlerSpec
 
     Retry = RetryPolicy | Mapping[str, Any] | int | Literal["none"]
 

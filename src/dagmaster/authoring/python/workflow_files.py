@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.authoring.handler_decorator import mark_of
-from dagmaster.authoring.module_imports import append_working_directory, failing_line, import_source, is_file
-from dagmaster.authoring.module_names import FILE_MODULE
 from dagmaster.authoring.python.places import Place
 from dagmaster.authoring.python.workflows import RESULT, Workflow
 from dagmaster.authoring.sibling_files import SiblingFiles, child_workflows, workflow_id_of
 from dagmaster.authoring.source_document import read_file
-from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.errors import HandlerInvalid, Problem, WorkflowInvalid
+from dagmaster.errors.suggestions import did_you_mean
+from dagmaster.sdk.handler_decorator import mark_of
+from dagmaster.sdk.module_imports import append_working_directory, failing_line, import_source, is_file
+from dagmaster.sdk.module_names import FILE_MODULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

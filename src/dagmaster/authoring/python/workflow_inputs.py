@@ -16,8 +16,8 @@ from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_p
 from dagmaster.authoring.input_schema import CONSTRAINT_FORMATS, CONSTRAINTS, TEXT_FORMATS
 from dagmaster.authoring.python.futures import Future, InputOrigin
 from dagmaster.authoring.python.places import place_of, reject
-from dagmaster.authoring.type_hints import Unresolved, alternatives, resolve_annotations
 from dagmaster.errors import InputsInvalid, Problem
+from dagmaster.sdk.type_hints import Unresolved, alternatives, resolve_annotations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

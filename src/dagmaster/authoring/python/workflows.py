@@ -13,26 +13,26 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
 import dagmaster
-from dagmaster.authoring.handler_decorator import entrypoint_spec, local_names_of
-from dagmaster.authoring.handler_registry import HandlerSpec, Registry
 from dagmaster.authoring.python.document_writer import DocumentWriter, PythonDocument
 from dagmaster.authoring.python.graph_export import write_nodes
 from dagmaster.authoring.python.graph_nodes import OTHER_THREADS, GraphBuilder, Node, require_builder
 from dagmaster.authoring.python.places import calling_place, place_of, place_of_output, reject
 from dagmaster.authoring.python.tasks import TaskFunction
 from dagmaster.authoring.python.workflow_inputs import read_inputs
-from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.authoring.yaml.writer import write_yaml
+from dagmaster.errors.suggestions import did_you_mean
+from dagmaster.sdk.handler_decorator import entrypoint_spec, local_names_of
+from dagmaster.sdk.handler_registry import HandlerSpec, Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Literal, Self
 
     from dagmaster.authoring.compiler.compile import Compiled
-    from dagmaster.authoring.handler_catalog import HandlerCatalog
     from dagmaster.authoring.python.futures import Dependency, Future
     from dagmaster.authoring.python.places import Place
     from dagmaster.authoring.source_document import Document
+    from dagmaster.sdk.handler_catalog import HandlerCatalog
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,6 +46,8 @@ DEFAULT_QUEUE: Final = "default"
 
 class Workflow(Generic[P, R]):
     """A workflow in Python: a decorated function, or a loaded file."""
+
+    __dagmaster_workflow__ = True
 
     def __init__(
         self,

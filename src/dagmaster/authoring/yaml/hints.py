@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from dagmaster.authoring.source_map import truncate
+from dagmaster.errors.source_map import truncate
 
 # An expression without quotes where a value begins, on a line with no quote or comment before it.
 _BARE_EXPRESSION = re.compile(r"""[^"'#]*?(?:^\s*|[-:?]\s+|[\[,]\s*)(\{\{)""")

@@ -21,10 +21,10 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
-from dagmaster.authoring.source_map import Path, Source, truncate
 from dagmaster.authoring.yaml.hints import expression_hint, hint_for
 from dagmaster.authoring.yaml.scalars import MAY_BE_MORE_THAN_TEXT, resolve
 from dagmaster.errors import Problem, WorkflowInvalid
+from dagmaster.errors.source_map import Path, Source, truncate
 
 if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue

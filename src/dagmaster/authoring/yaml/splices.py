@@ -17,7 +17,7 @@ from dagmaster.authoring.yaml.writer import INDENT, entry_lines, is_block, item_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from dagmaster.authoring.source_map import Path
+    from dagmaster.errors.source_map import Path
     from dagmaster.json_types import JsonValue
 
 Node: TypeAlias = Any

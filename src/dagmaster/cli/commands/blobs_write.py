@@ -262,8 +262,8 @@ def _require_unreferenced(services: Services, uris: list[BlobUri]) -> None:
     checked = [uri for uri in uris if not str(uri).startswith(bronze)]
     if not checked:
         return
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.geo.stac.asset_references import referenced_blobs
+    from dagmaster.sdk.handler_context import HandlerContext
 
     try:
         references = referenced_blobs(HandlerContext(services=services))

@@ -29,9 +29,9 @@ from dagmaster.settings import load_settings
 
 if TYPE_CHECKING:
     from dagmaster.application.commands.publication import WorkflowSource
-    from dagmaster.authoring.handler_registry import Registry
     from dagmaster.cli.system import DatabaseSession
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.sdk.handler_registry import Registry
     from dagmaster.telemetry.logs import LogFormat, LogLevel
 
 STOP_SECONDS: Final = 10.0

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dagmaster.application.views import NodeStatus
-from dagmaster.authoring.handler_definitions import describe_handler
 from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.errors import CommandError, command_errors
 from dagmaster.cli.known_handlers import list_all_handlers
@@ -29,15 +28,16 @@ from dagmaster.cli.render.handler_page import print_handler, print_handlers
 from dagmaster.cli.system import RemoteSession, find_server
 from dagmaster.errors import HandlerNotFound
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
+from dagmaster.sdk.handler_definitions import describe_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dagmaster.application.views import NodeDetailView
-    from dagmaster.authoring.handler_registry import HandlerSpec, Registry
     from dagmaster.client.system import System
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.handler_reports import Checkpoint, Progress
+    from dagmaster.sdk.handler_registry import HandlerSpec, Registry
 
 TIMEOUT_SECONDS: Final = 3600.0
 """The timeout of a test on this machine. On a worker it is the handler's."""

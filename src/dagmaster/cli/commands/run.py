@@ -18,7 +18,6 @@ from dagmaster.application.views import JobStatus
 from dagmaster.authoring.inputs import parse_input
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE
 from dagmaster.authoring.sibling_workflows import compile_with_children
-from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.bootstrap import blob_directory, open_database, run_service
 from dagmaster.cli.errors import CommandError
 from dagmaster.cli.local_run import LocalRun
@@ -42,6 +41,7 @@ from dagmaster.cli.render.live import LiveDisplay, NoDisplay, PlainDisplay
 from dagmaster.cli.render.text import duration, open_console
 from dagmaster.client.system import current_user
 from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid
+from dagmaster.errors.suggestions import did_you_mean
 from dagmaster.settings import load_settings
 from dagmaster.text_format import format_count
 

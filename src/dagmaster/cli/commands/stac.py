@@ -273,7 +273,7 @@ def _catalog_errors() -> Iterator[None]:
 
 
 def _item_not_found(catalog: Catalog, collection_id: str, item_id: str) -> str:
-    from dagmaster.authoring.suggestions import did_you_mean
+    from dagmaster.errors.suggestions import did_you_mean
     from dagmaster.ports.catalog import Search
 
     if catalog.collection(collection_id) is None:
@@ -285,7 +285,7 @@ def _item_not_found(catalog: Catalog, collection_id: str, item_id: str) -> str:
 
 
 def _no_collection(catalog: Catalog, collection_id: str) -> str:
-    from dagmaster.authoring.suggestions import did_you_mean
+    from dagmaster.errors.suggestions import did_you_mean
 
     hint = did_you_mean(collection_id, [str(record["id"]) for record in catalog.collections()])
     sentence = f"there is no collection {collection_id!r}{_end_sentence(hint)}"

@@ -277,8 +277,8 @@ def _import_in_child(modules: Sequence[str]) -> tuple[list[dict[str, JsonValue]]
 
 def count_handlers(modules: Sequence[str]) -> None:
     """Import modules one by one, then all together; print the number of handlers, or the error, as a line of JSON."""
-    from dagmaster.authoring.handler_registry import discover
     from dagmaster.errors import DagmasterError
+    from dagmaster.sdk.handler_registry import discover
 
     output = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

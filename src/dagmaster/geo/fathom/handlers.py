@@ -10,8 +10,6 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import BlobNotFound, invalid_input
 from dagmaster.geo.fathom.depth_codes import band_name
 from dagmaster.geo.fathom.filename_grammar import PATTERNS, Grammar, tile_bbox
@@ -50,6 +48,8 @@ from dagmaster.geo.rules.bounding_boxes import bbox_union
 from dagmaster.geo.rules.datetimes import normalize_datetime
 from dagmaster.geo.rules.stac_items import collection_link
 from dagmaster.geo.source_files import LocalFile, local_file
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

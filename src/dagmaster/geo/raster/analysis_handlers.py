@@ -8,8 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel, Field, field_validator
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.geo.optional_imports import require_extra
 from dagmaster.geo.provenance import multihash
 from dagmaster.geo.queues import HEAVY, LIGHT
@@ -25,6 +23,8 @@ from dagmaster.geo.raster.raster_sources import RasterParams, RasterSource, fetc
 from dagmaster.geo.result_uris import publish_file, result_uri
 from dagmaster.geo.source_files import local_file
 from dagmaster.geo.vector.dataset_files import Fetched, fetch
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 
 class ThumbnailParams(RasterParams):

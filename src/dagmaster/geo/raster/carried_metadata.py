@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from rasterio.io import DatasetReader
 
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.geo.raster.raster_sources import RasterSource
+    from dagmaster.sdk.handler_context import HandlerContext
 
 _STRUCTURAL_DOMAINS: Final = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS", "RPC")
 """How a file is built, and what is compared otherwise."""

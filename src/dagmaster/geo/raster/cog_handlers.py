@@ -7,8 +7,6 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import invalid_input
 from dagmaster.geo.optional_imports import require_extra
 from dagmaster.geo.queues import HEAVY
@@ -31,6 +29,8 @@ from dagmaster.geo.source_files import (
     name_in_errors,
 )
 from dagmaster.geo.vector.dataset_files import Fetched, fetch
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 _SOURCE_KEYS = (*HREF_KEYS, "blob_name", "file_name", "item")
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.errors import invalid_input
 from dagmaster.geo.optional_imports import require_extra
 from dagmaster.geo.provenance import MAX_SOURCES, Provenance, source_entries
@@ -32,6 +31,7 @@ from dagmaster.geo.result_uris import (
 )
 from dagmaster.geo.rules.datetimes import normalize_datetime
 from dagmaster.geo.source_files import LocalFile, local_file
+from dagmaster.sdk.handler_context import HandlerContext
 
 if TYPE_CHECKING:
     from dagmaster.blob_uris import BlobUri

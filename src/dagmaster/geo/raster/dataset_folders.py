@@ -22,8 +22,8 @@ from dagmaster.geo.raster.sidecars import (
 from dagmaster.geo.source_files import local_file, name_in_errors
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.geo.source_files import LocalFile
+    from dagmaster.sdk.handler_context import HandlerContext
 
 
 def is_dataset(ctx: HandlerContext, uri: BlobUri) -> bool:

@@ -6,8 +6,6 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.geo.optional_imports import require_extra
 from dagmaster.geo.queues import HEAVY, LIGHT
 from dagmaster.geo.raster.analysis_handlers import ml_predict, stats_zonal, thumbnail
@@ -15,6 +13,8 @@ from dagmaster.geo.raster.cog_handlers import clip, create_cog, mosaic, process_
 from dagmaster.geo.raster.file_handlers import blob_to_mount, list_files
 from dagmaster.geo.raster.raster_sources import RasterParams, locate_raster
 from dagmaster.geo.raster.tile_handlers import generate_tiling_scheme, process_tile_batch
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 __all__ = [
     "HEAVY",

@@ -35,9 +35,9 @@ from dagmaster.geo.result_uris import has_fingerprint
 from dagmaster.geo.source_files import MAX_FILE_NAME_BYTES, check_file_size
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.blob_uris import BlobUri
     from dagmaster.ports.storage import BlobInfo
+    from dagmaster.sdk.handler_context import HandlerContext
 
 MAX_TEXT_BYTES: Final = 16_000_000
 """Of a sidecar that is text or XML: GDAL reads it as a whole."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import invalid_input
 from dagmaster.geo.optional_imports import require_extra
 from dagmaster.geo.queues import HEAVY, LIGHT
@@ -24,6 +22,8 @@ from dagmaster.geo.raster.cog_output import (
 )
 from dagmaster.geo.raster.raster_sources import RasterParams, fetch_raster, locate_raster
 from dagmaster.geo.source_files import CrsName
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 TILES_FOLDER = "tiles"
 

@@ -19,7 +19,6 @@ import numpy as np
 import rasterio
 from rasterio.windows import Window
 
-from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.errors import PermanentError
 from dagmaster.geo.gdal import GDAL_ERRORS, explain_io_errors, open_raster
 from dagmaster.geo.raster.cog_output import CogParams, CogResult, Origin, cog_uri, publish_cog
@@ -28,6 +27,7 @@ from dagmaster.geo.raster.grids import Grid
 from dagmaster.geo.raster.vrts import VrtSource, open_vrt
 from dagmaster.geo.result_uris import publish_file
 from dagmaster.geo.source_files import LocalFile, local_file
+from dagmaster.sdk.handler_context import HandlerContext
 
 if TYPE_CHECKING:
     from dagmaster.blob_uris import BlobUri

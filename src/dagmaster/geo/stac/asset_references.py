@@ -10,7 +10,7 @@ from dagmaster.errors import BlobNameInvalid
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.sdk.handler_context import HandlerContext
 
 
 def href_blob(href: object) -> BlobUri | None:

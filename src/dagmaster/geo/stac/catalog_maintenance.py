@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import PermanentError, invalid_input
 from dagmaster.geo.optional_imports import require_extra
@@ -17,6 +15,8 @@ from dagmaster.geo.stac.item_builder import RASTER_SUFFIXES, assign_collection, 
 from dagmaster.geo.stac.item_repair import find_missing_assets, repair_item
 from dagmaster.geo.stac.registration import Counts, register_valid_items
 from dagmaster.ports.storage import ZONES, BlobInfo
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 MAX_REPORTED = 100
 """Failures that an output lists; the others are only counted."""

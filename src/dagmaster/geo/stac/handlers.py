@@ -9,8 +9,6 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import invalid_input
 from dagmaster.geo.optional_imports import require_extra
 from dagmaster.geo.queues import LIGHT
@@ -31,6 +29,8 @@ from dagmaster.geo.stac.item_builder import (
 )
 from dagmaster.geo.stac.registration import Counts, ensure_valid_collection, register_valid_items
 from dagmaster.geo.stac_inputs import COG_KEYS, collect_items
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 __all__ = [
     "catalog_container",

@@ -24,8 +24,8 @@ from dagmaster.geo.rules.stac_items import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.blob_uris import BlobUri
+    from dagmaster.sdk.handler_context import HandlerContext
 
 DEFAULT_COLLECTION: Final = "default-collection"
 """The name that existing workflows use."""

@@ -13,8 +13,8 @@ from dagmaster.geo.stac.asset_references import asset_blobs
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.blob_uris import BlobUri
+    from dagmaster.sdk.handler_context import HandlerContext
 
 ROUNDING_DEGREES: Final = 1e-6
 """The rounding difference between a bbox and its geometry that is accepted."""

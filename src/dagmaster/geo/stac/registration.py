@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
-from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.geo.optional_imports import require_extra
 from dagmaster.geo.rules.stac_items import check_items
 from dagmaster.geo.stac.item_builder import new_collection
+from dagmaster.sdk.handler_context import HandlerContext
 
 ITEMS_PER_CALL: Final = 1000
 """Items per catalog call. A task killed between two calls is retried and finds the earlier ones unchanged."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import PermanentError
 from dagmaster.geo.optional_imports import require_extra
 from dagmaster.geo.queues import HEAVY, LIGHT
@@ -22,6 +20,8 @@ from dagmaster.geo.vector.models import (
     Uploaded,
     UploadParams,
 )
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 
 @handler("vector.prepare", version="4", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])

@@ -22,8 +22,8 @@ from dagmaster.geo.rules.stac_items import (
 from dagmaster.geo.vector.geometry_cleaning import lon_lat_bounds
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.ports.tables import TableInfo
+    from dagmaster.sdk.handler_context import HandlerContext
 
 EXTENSIONS: Final = (
     "https://stac-extensions.github.io/processing/v1.2.0/schema.json",

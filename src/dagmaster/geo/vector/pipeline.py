@@ -31,11 +31,11 @@ from dagmaster.table_schemas import TableSpec, check_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.geo.vector.dataset_files import Fetched
     from dagmaster.geo.vector.generalization import Features
     from dagmaster.geo.vector.geometry_cleaning import CleaningReport
     from dagmaster.geo.vector.models import StacParams
+    from dagmaster.sdk.handler_context import HandlerContext
 
 NOT_IN_FINGERPRINT = frozenset({"dataset_id", "collection_id", "item_id", "title", "when", "item", "replace"})
 """Params that do not change the chunks."""

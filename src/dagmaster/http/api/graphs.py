@@ -18,7 +18,6 @@ from dagmaster.application.queries.graph_tasks import find_task
 from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME
 from dagmaster.authoring.added_nodes import fill_place
 from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
-from dagmaster.authoring.schema import RetryModel
 from dagmaster.errors import (
     EvaluationFailed,
     MediaTypeUnsupported,
@@ -35,6 +34,7 @@ from dagmaster.http.services import App, Caller, Compiler
 from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
+from dagmaster.sdk.retry_options import RetryModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,13 +11,13 @@ from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.commands.handler_tests import MAX_WAIT_SECONDS, run_handler
 from dagmaster.application.queries.handlers import find_handler, list_handlers
-from dagmaster.authoring.handler_definitions import MAX_HANDLER_NAME
 from dagmaster.http.etags import with_etag
 from dagmaster.http.parameters import Cursor, Limit
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
+from dagmaster.sdk.handler_definitions import MAX_HANDLER_NAME
 
 routes = Routes("handlers")
 STILL_RUNS: Final = {202: "It still runs: follow the job."}

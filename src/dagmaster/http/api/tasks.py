@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from dagmaster.application.remote_tasks import MAX_CLAIM, MAX_WAIT_SECONDS, ClaimRequest, ProgressReport
-from dagmaster.authoring.handler_definitions import MAX_HANDLER_NAME, define_handler
 from dagmaster.http.parameters import MAX_ID
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import Caller, Origin, Services
@@ -18,6 +17,7 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 from dagmaster.ports.remote_workers import NewWorker
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
+from dagmaster.sdk.handler_definitions import MAX_HANDLER_NAME, define_handler
 
 routes = Routes("tasks")
 MAX_HELD: Final = 10_000

@@ -13,6 +13,7 @@ from dagmaster.authoring import schema
 from dagmaster.authoring.node_edits import outline_nodes
 from dagmaster.authoring.yaml.writer import write_yaml
 from dagmaster.errors import DagmasterError
+from dagmaster.sdk.retry_options import RetryModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +57,7 @@ _MODELS: Final = (
     schema.ApprovalModel,
     schema.WaitModel,
     schema.GroupModel,
-    schema.RetryModel,
+    RetryModel,
     schema.InputModel,
     schema.WorkflowModel,
 )

@@ -11,8 +11,8 @@ from dagmaster.application.commands.publication import WorkflowSource, activate_
 from dagmaster.application.commands.validation import to_sources, validate_files, validate_text
 from dagmaster.application.submission import JobRequest, submit_job
 from dagmaster.authoring.compiler.compile import compile_text
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.errors import QueryInvalid, WorkflowInvalid, WorkflowNotFound, WorkflowVersionConflict
+from dagmaster.sdk.handler_registry import Registry, handler
 from tests.unit.application.memory_application import memory_application
 
 if TYPE_CHECKING:

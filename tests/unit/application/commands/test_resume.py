@@ -21,7 +21,6 @@ from dagmaster.application.commands.resume import (
 from dagmaster.application.submission import JobRequest, submit_job
 from dagmaster.application.views import CommandResult, SubmitResult
 from dagmaster.authoring.compiler.compile import compile_text
-from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import (
     CommandInvalid,
@@ -33,6 +32,7 @@ from dagmaster.errors import (
     PermanentError,
     WorkflowNotFound,
 )
+from dagmaster.sdk.handler_registry import Registry, handler
 from tests.unit.application.memory_application import finished, served_application
 
 if TYPE_CHECKING:

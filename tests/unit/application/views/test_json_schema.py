@@ -30,8 +30,6 @@ from dagmaster.application.queries import (
     workflows,
 )
 from dagmaster.application.views.json_schema import view_schemas
-from dagmaster.authoring.handler_definitions import describe_handler
-from dagmaster.authoring.handler_registry import Registry, handler, spec_of
 from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import JobNotFound
 from dagmaster.ports.api_keys import Scope
@@ -54,6 +52,8 @@ from dagmaster.ports.read_store import (
 from dagmaster.ports.task_messages import TaskMessage
 from dagmaster.ports.timelines import TimelineRecord
 from dagmaster.records.handlers import HandlerRecord
+from dagmaster.sdk.handler_definitions import describe_handler
+from dagmaster.sdk.handler_registry import Registry, handler, spec_of
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin

@@ -18,11 +18,11 @@ from pydantic import BaseModel, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from dagmaster import Future, JobStatus, blocking, create_task, workflow
-from dagmaster.authoring.handler_decorator import entrypoint_spec
-from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.errors import NodesRejected, PermanentError, WorkflowInvalid
 from dagmaster.ports.task_messages import Succeeded
+from dagmaster.sdk.handler_decorator import entrypoint_spec
+from dagmaster.sdk.json_forms import short_repr
 from dagmaster.worker.task_outcomes import outcome_of
 from tests.unit.authoring.python.graphs import echo
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagmaster import WorkflowInvalid, load_workflow
-from dagmaster.authoring.handler_registry import discover
 from dagmaster.authoring.python.workflow_files import file_of, handler_sources, load_workflows, task_modules
+from dagmaster.sdk.handler_registry import discover
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from dagmaster.adapters.storage.router import ObjectStorage
-from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.bootstrap import find_handlers
 from dagmaster.errors import PermanentError
 from dagmaster.geo.fathom import merge, synthetic_data
@@ -21,6 +20,7 @@ from dagmaster.geo.stac.catalog_maintenance import PlaceParams
 from dagmaster.ports.catalog import Registered
 from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.handler_services import Share
+from dagmaster.sdk.handler_context import HandlerContext
 from tests.unit.geo.fathom.rasters import pixels
 
 HANDLERS = find_handlers()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import handler
 from dagmaster.geo.raster.tile_handlers import TileBatch, TileBatchParams, process_tile_batch
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import handler
 
 if TYPE_CHECKING:
     from dagmaster.ports.handler_reports import Checkpoint, Progress, Reporter

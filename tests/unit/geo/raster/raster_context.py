@@ -9,9 +9,9 @@ import numpy as np
 import rasterio
 from affine import Affine
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import discover
 from dagmaster.geo.gdal import ignore_missing_georeference
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import discover
 from dagmaster.testing import local_services
 
 REGISTRY = discover(["dagmaster.geo.raster.handlers"], entry_points=False)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from dagmaster.authoring.handler_registry import discover
 from dagmaster.errors import PermanentError
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
+from dagmaster.sdk.handler_registry import discover
 from dagmaster.worker.executor import Executor
 from dagmaster.worker.lazy_services import ServicesConfig
 from dagmaster.worker.process_pool import HandlerProcesses

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import discover
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import discover
 from tests.unit.geo.raster.raster_context import Bed, numbers, write
 
 REGISTRY = discover(

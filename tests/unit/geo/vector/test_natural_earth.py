@@ -12,9 +12,9 @@ import pyproj
 import pytest
 import shapely
 
-from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.errors import PermanentError
 from dagmaster.geo.vector import readers
+from dagmaster.sdk.handler_context import HandlerContext
 from tests.conformance.table_worker import tables_at
 from tests.unit.geo.vector.vector_context import REGISTRY, FolderServices
 

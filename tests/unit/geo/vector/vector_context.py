@@ -6,11 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.adapters.storage.router import ObjectStorage
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import discover
 from dagmaster.geo.tables.parquet_tables import ParquetTables
 from dagmaster.ports.catalog import Registered
 from dagmaster.ports.handler_services import Share
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import discover
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

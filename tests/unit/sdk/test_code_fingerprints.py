@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster import code_fingerprint, create_task, mock_handler, task
-from dagmaster.authoring.code_fingerprints import entrypoint_fingerprint
-from dagmaster.authoring.module_imports import import_source
 from dagmaster.authoring.python.graph_collection import collect
+from dagmaster.sdk.code_fingerprints import entrypoint_fingerprint
+from dagmaster.sdk.module_imports import import_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

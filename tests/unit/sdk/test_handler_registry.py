@@ -7,12 +7,12 @@ from importlib import metadata
 
 import pytest
 
-from dagmaster.authoring.handler_registry import (
+from dagmaster.errors import HandlerInvalid, HandlerNotFound
+from dagmaster.sdk.handler_registry import (
     Registry,
     discover,
     handler,
 )
-from dagmaster.errors import HandlerInvalid, HandlerNotFound
 
 # ── the registry ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -103,7 +103,7 @@ def test_two_functions_cannot_have_one_name(taken):
 GOOD = """
 from __future__ import annotations
 from pydantic import BaseModel
-from dagmaster.authoring.handler_registry import handler
+from dagmaster.sdk.handler_registry import handler
 
 @handler("greet")
 def greet(params: Params) -> dict:
@@ -155,7 +155,7 @@ def test_handlers_are_found_through_entry_points(monkeypatch):
         ("import not_installed_here", "install 'not_installed_here'"),
         ("x = 1", r"has no handlers: decorate a function with @handler\(\)"),
         (
-            "from dagmaster.authoring.handler_registry import handler\nhandler('no good')",
+            "from dagmaster.sdk.handler_registry import handler\nhandler('no good')",
             "'no good' is not a name",
         ),
     ],
@@ -210,7 +210,7 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path):
 
 
 ANNOUNCING = """
-from dagmaster.authoring.handler_registry import LazyHandler
+from dagmaster.sdk.handler_registry import LazyHandler
 __handlers__ = {"far.away": LazyHandler("far_away", "3", ("far",))}
 """
 FAR_AWAY = """

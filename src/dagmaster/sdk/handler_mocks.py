@@ -15,19 +15,19 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from dagmaster.authoring.entrypoint_sources import loaded_function
-from dagmaster.authoring.entrypoints import function_name
-from dagmaster.authoring.handler_context import CURRENT_CONTEXT
-from dagmaster.authoring.handler_decorator import HandlerStyle, check_entrypoint, entrypoint_spec, mark_of
-from dagmaster.authoring.handler_registry import Registry
-from dagmaster.authoring.suggestions import nearest, similar_handlers
 from dagmaster.errors import HandlerInvalid
+from dagmaster.errors.suggestions import nearest, similar_handlers
+from dagmaster.sdk.entrypoint_sources import loaded_function
+from dagmaster.sdk.entrypoints import function_name
+from dagmaster.sdk.handler_context import CURRENT_CONTEXT
+from dagmaster.sdk.handler_decorator import HandlerStyle, check_entrypoint, entrypoint_spec, mark_of
+from dagmaster.sdk.handler_registry import Registry
 from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.authoring.handler_decorator import HandlerSpec
+    from dagmaster.sdk.handler_decorator import HandlerSpec
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

@@ -11,25 +11,23 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
-
-from dagmaster.authoring.compiler.ineffective_keys import delay_problems
-from dagmaster.authoring.handler_signatures import Signature, read_execute, read_function
-from dagmaster.authoring.schema import RetryModel
-from dagmaster.authoring.suggestions import did_you_mean
-from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
 from dagmaster.errors import HandlerInvalid
 from dagmaster.ports.queue_names import QUEUE_RULE, is_queue_name
+from dagmaster.sdk.handler_signatures import Signature, read_execute, read_function
+from dagmaster.sdk.retry_options import to_policy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from types import FrameType
 
-    from dagmaster.authoring.handler_context import HandlerContext
+    from pydantic import BaseModel
+
+    from dagmaster.engine.retry import RetryPolicy
+    from dagmaster.sdk.handler_context import HandlerContext
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -160,7 +158,7 @@ def handler(
     if isolation is not None and isolation not in ISOLATIONS:
         raise HandlerInvalid(f"{label}: isolation is {' or '.join(ISOLATIONS)}, not {isolation!r}")
     check_timeout(timeout_seconds, label)
-    policy = _policy(retry, label)
+    policy = to_policy(retry, label)
 
     def mark(function: F) -> F:
         own_name: str = getattr(function, "__name__", "") if name is None else name
@@ -306,44 +304,6 @@ def check_timeout(seconds: Any, label: str) -> None:
         raise HandlerInvalid(
             f"{label}: timeout_seconds is from 1 to {MAX_TIMEOUT_SECONDS:,}, not {seconds!r}"
         )
-
-
-def _policy(retry: Any, label: str) -> RetryPolicy | None:
-    """Return the retry policy. The bounds are those of the YAML keys."""
-    if retry is None:
-        return None
-    if retry == "none":
-        return NO_RETRY
-    if isinstance(retry, RetryPolicy):
-        keys = {**asdict(retry), "backoff": str(retry.backoff)}
-    elif isinstance(retry, int) and not isinstance(retry, bool):
-        keys = {"max_attempts": retry}
-    elif isinstance(retry, Mapping):
-        keys = dict(retry)
-    else:
-        raise HandlerInvalid(
-            f'{label}: retry is a RetryPolicy, its keys, a number of attempts or "none", not {retry!r}'
-        )
-    try:
-        read = RetryModel.model_validate(keys)
-    except ValidationError as error:
-        one = error.errors()[0]
-        key = str(one["loc"][0]) if one["loc"] else ""
-        hint = did_you_mean(key, RetryModel.model_fields) if one["type"] == "extra_forbidden" else one["msg"]
-        value = "" if one["type"] == "extra_forbidden" else f", not {one['input']!r:.100}"
-        raise HandlerInvalid(f"{label}: retry has a wrong {key!r}: {hint}{value}") from error
-    for message, hint in delay_problems(keys):
-        raise HandlerInvalid(f"{label}: retry: {message}; {hint}")
-    return RetryPolicy(**{**read.model_dump(), "backoff": Backoff(read.backoff)})
-
-
-def read_retry(retry: RetryPolicy | Mapping[str, Any] | int | str, label: str) -> dict[str, Any] | str:
-    """Return a retry as the key of a workflow file; raise HandlerInvalid if it is none."""
-    if _policy(retry, label) is NO_RETRY:
-        return "none"
-    if isinstance(retry, RetryPolicy):
-        return {**asdict(retry), "backoff": str(retry.backoff)}
-    return dict(retry) if isinstance(retry, Mapping) else {"max_attempts": retry}
 
 
 def check_entrypoint(name: Any) -> None:

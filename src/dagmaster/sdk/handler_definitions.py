@@ -12,19 +12,19 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.authoring.handler_decorator import MAX_NAME
-from dagmaster.authoring.schema_models import model_from_schema
 from dagmaster.engine.retry import Backoff, RetryPolicy
 from dagmaster.ports.handler_definitions import HandlerDefinition
+from dagmaster.sdk.handler_decorator import MAX_NAME
+from dagmaster.sdk.schema_models import model_from_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pydantic import BaseModel
 
-    from dagmaster.authoring.handler_catalog import HandlerCatalog, HandlerFacts
-    from dagmaster.authoring.handler_decorator import HandlerSpec
     from dagmaster.json_types import JsonObject
+    from dagmaster.sdk.handler_catalog import HandlerCatalog, HandlerFacts
+    from dagmaster.sdk.handler_decorator import HandlerSpec
 
 MAX_HANDLER_NAME: Final = MAX_NAME
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.blob_repository import BlobRepository
 from dagmaster.errors import PermanentError, ServicesNotFound
 from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.scratch_dirs import process_dir_name
+from dagmaster.sdk.blob_repository import BlobRepository
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
     from concurrent.futures import Future
 
-    from dagmaster.authoring.graph_parts import GraphPart
     from dagmaster.json_types import JsonObject, JsonValue
+    from dagmaster.ports.added_nodes import UnstoredNodes
     from dagmaster.ports.catalog import Catalog
     from dagmaster.ports.handler_reports import Artifact, Reporter
     from dagmaster.ports.handler_services import ConnectionPool, Services, Share
@@ -67,7 +67,7 @@ class HandlerContext:
     it."""
     node_adder: NodeAdder | None = field(default=None, repr=False)
     """Adds nodes to the job at once: set by the worker."""
-    added: GraphPart | None = field(default=None, init=False, repr=False)
+    added: UnstoredNodes | None = field(default=None, init=False, repr=False)
     """Nodes that become part of the job with the success of this attempt."""
     running_task: Any = field(default=None, init=False, repr=False)
     """What the task can do to its job: see `authoring.python.running_task`."""
@@ -203,14 +203,14 @@ class HandlerContext:
             saved = reporter.checkpoint(saved)
         self.last_checkpoint = saved
 
-    def add_nodes(self, part: GraphPart) -> None:
+    def add_nodes(self, part: UnstoredNodes) -> None:
         """Add nodes to the job with the success of this attempt: what a failed attempt added is not added."""
         if self.added is None:
             self.added = part
         else:
             self.added.extend(part)
 
-    def add_nodes_at_once(self, part: GraphPart) -> Future[JsonObject]:
+    def add_nodes_at_once(self, part: UnstoredNodes) -> Future[JsonObject]:
         """Add nodes to the job now; return the future of [id, node id] of each task and each group, or of an error.
 
         The same call of a later attempt of this node adds nothing, and gets the same ids.

@@ -9,13 +9,13 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from pydantic import AliasChoices, BaseModel, Field, RootModel, computed_field
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import (
+from dagmaster.errors import HandlerInvalid, PermanentError
+from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import (
     handler,
     spec_of,
 )
-from dagmaster.errors import HandlerInvalid, PermanentError
-from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
 
 
 class Box(BaseModel):

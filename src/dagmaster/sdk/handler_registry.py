@@ -11,8 +11,11 @@ import json
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dagmaster.authoring.entrypoints import Entrypoints, not_allowed
-from dagmaster.authoring.handler_decorator import (
+from dagmaster.engine.served_handlers import ANY_FUNCTION
+from dagmaster.errors import HandlerInvalid, HandlerNotFound
+from dagmaster.errors.suggestions import did_you_mean, similar_handlers
+from dagmaster.sdk.entrypoints import Entrypoints, not_allowed
+from dagmaster.sdk.handler_decorator import (
     CheckpointableHandler,
     HandlerSpec,
     HandlerStyle,
@@ -22,11 +25,8 @@ from dagmaster.authoring.handler_decorator import (
     register_handler,
     spec_of,
 )
-from dagmaster.authoring.handler_definitions import describe_handler, to_definition
-from dagmaster.authoring.module_imports import append_working_directory, import_source, is_file
-from dagmaster.authoring.suggestions import did_you_mean, similar_handlers
-from dagmaster.engine.served_handlers import ANY_FUNCTION
-from dagmaster.errors import HandlerInvalid, HandlerNotFound
+from dagmaster.sdk.handler_definitions import describe_handler, to_definition
+from dagmaster.sdk.module_imports import append_working_directory, import_source, is_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,6 +52,9 @@ __all__ = [
 
 ENTRY_POINTS = "dagmaster.handlers"
 """The group in which an installed package names its modules of handlers."""
+
+WORKFLOW_MARK = "__dagmaster_workflow__"
+"""An attribute of the class of workflows in Python."""
 
 ENTRYPOINT_VERSION = "1"
 MAX_REJECTED = 1_000
@@ -360,10 +363,7 @@ def _has_entrypoints(module: ModuleType) -> bool:
     own.allow(module)
     if own.functions() or own.packages():
         return True
-    # Here: it imports this module.
-    from dagmaster.authoring.python.workflows import Workflow
-
-    return any(isinstance(one, Workflow) for one in vars(module).values())
+    return any(hasattr(type(one), WORKFLOW_MARK) for one in vars(module).values())
 
 
 def _handlers_in(module: ModuleType) -> list[Any]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster import entrypoint_of, handler, registry_for, task, workflow
-from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.engine.served_handlers import has_handler
 from dagmaster.errors import HandlerInvalid, HandlerNotFound
+from dagmaster.sdk.handler_registry import Registry, discover
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,11 +12,11 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from dagmaster.authoring.compiler.compile import compile_text
-from dagmaster.authoring.handler_definitions import PublishedHandlers, describe_handler
-from dagmaster.authoring.handler_registry import Registry, handler, spec_of
-from dagmaster.authoring.schema_models import model_from_schema
 from dagmaster.bootstrap import find_handlers
 from dagmaster.errors import WorkflowInvalid
+from dagmaster.sdk.handler_definitions import PublishedHandlers, describe_handler
+from dagmaster.sdk.handler_registry import Registry, handler, spec_of
+from dagmaster.sdk.schema_models import model_from_schema
 
 
 class Box(BaseModel):

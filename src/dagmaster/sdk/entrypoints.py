@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.authoring.handler_decorator import MAX_NAME, mark_of
-from dagmaster.authoring.module_imports import import_source
-from dagmaster.authoring.module_names import public_module_name
-from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.errors import HandlerInvalid, HandlerNotFound
+from dagmaster.errors.suggestions import did_you_mean
+from dagmaster.sdk.handler_decorator import MAX_NAME, mark_of
+from dagmaster.sdk.module_imports import import_source
+from dagmaster.sdk.module_names import public_module_name
 from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib.machinery import PathFinder, SourceFileLoader
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.authoring.module_names import public_module_name
+from dagmaster.sdk.module_names import public_module_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import BaseModel
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import (
+from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
+from dagmaster.errors import HandlerInvalid
+from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_registry import (
     CheckpointableHandler,
     HandlerStyle,
     handler,
     register_handler,
     spec_of,
 )
-from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
-from dagmaster.errors import HandlerInvalid
-from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator

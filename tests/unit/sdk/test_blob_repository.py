@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.errors import BlobNameInvalid, BlobNotFound
+from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.testing import local_services
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dagmaster.authoring.blob_repository import BlobRepository
+    from dagmaster.sdk.blob_repository import BlobRepository
 
 
 @pytest.fixture(params=["file", "memory"])

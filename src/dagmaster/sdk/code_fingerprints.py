@@ -12,12 +12,12 @@ import inspect
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.authoring.entrypoint_sources import loaded_function, read_source
+from dagmaster.sdk.entrypoint_sources import loaded_function, read_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_MOCKS: Final = "dagmaster.authoring.handler_mocks"
+_MOCKS: Final = "dagmaster.sdk.handler_mocks"
 
 
 def code_fingerprint(function: Callable[..., Any]) -> str:

@@ -23,18 +23,18 @@ from pydantic import (
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core.core_schema import ErrorType
 
-from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.json_forms import short_repr
-from dagmaster.authoring.source_map import format_path
-from dagmaster.authoring.suggestions import did_you_mean
-from dagmaster.authoring.type_hints import (
+from dagmaster.errors import HandlerInvalid, PermanentError
+from dagmaster.errors.source_map import format_path
+from dagmaster.errors.suggestions import did_you_mean
+from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.json_forms import short_repr
+from dagmaster.sdk.type_hints import (
     Unresolved,
     alternatives,
     is_model,
     output_type,
     resolve_annotations,
 )
-from dagmaster.errors import HandlerInvalid, PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
