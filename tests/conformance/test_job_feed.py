@@ -49,7 +49,7 @@ async def test_a_feed_reads_many_jobs_as_the_read_store_reads_each(world):
     await second.worker.claim(1)
     jobs = [first.job_id, second.job_id]
     async with reader.feed(lambda _job_id: None) as feed:
-        records = {record.id: record for record in await feed.jobs(jobs)}
+        records = {record.job_id: record for record in await feed.jobs(jobs)}
         assert list(records) == sorted(jobs, key=int, reverse=True)
         for job_id in jobs:
             alone = await reader.job(job_id)
@@ -153,4 +153,4 @@ async def test_behind_a_pooler_a_feed_has_no_notifications_and_still_reads(world
     async with reader.feed(lambda _job_id: None) as feed:
         await feed.watch([job_id])
         assert not feed.has_notifications
-        assert [record.id for record in await feed.jobs([job_id])] == [job_id]
+        assert [record.job_id for record in await feed.jobs([job_id])] == [job_id]

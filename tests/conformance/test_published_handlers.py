@@ -62,9 +62,9 @@ async def test_a_hidden_job_is_in_no_list_and_no_count_but_found_by_its_id(world
     hidden = await Scene.begin(world, shown.orchestrator, is_hidden=True, name="test of h")
     reader = await world.reader()
     for job_filter in (JobFilter(), JobFilter(text="test"), JobFilter(statuses=frozenset(JobStatus))):
-        jobs = [job.id for job in await reader.jobs(job_filter)]
+        jobs = [job.job_id for job in await reader.jobs(job_filter)]
         assert hidden.job_id not in jobs
-    assert [job.id for job in await reader.jobs(JobFilter())] == [shown.job_id]
+    assert [job.job_id for job in await reader.jobs(JobFilter())] == [shown.job_id]
     assert sum((await reader.job_counts(JobFilter())).values()) == 1
     assert await reader.job_counts(JobFilter(text="test")) == {}
     assert await reader.newest_job_id() == shown.job_id
@@ -85,7 +85,7 @@ async def test_a_finished_hidden_job_is_not_counted(world):
     reader = await world.reader()
     assert await reader.job_counts(JobFilter()) == {JobStatus.COMPLETED: 1}
     completed = frozenset({JobStatus.COMPLETED})
-    assert [job.id for job in await reader.jobs(JobFilter(statuses=completed))] == [shown.job_id]
+    assert [job.job_id for job in await reader.jobs(JobFilter(statuses=completed))] == [shown.job_id]
 
 
 async def test_a_claimed_task_has_the_trace_context_of_its_submit(world):

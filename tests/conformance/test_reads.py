@@ -59,7 +59,7 @@ UNKNOWN = ["0", "9", str(2**63), "9" * 40, "-1", "abc", "", " 1", "1\0", "\uff11
 
 
 async def ids(reader: ReadStore, **fields: Any) -> list[str]:
-    return [record.id for record in await reader.jobs(JobFilter(**fields), limit=100)]
+    return [record.job_id for record in await reader.jobs(JobFilter(**fields), limit=100)]
 
 
 def id_of(service: Any) -> str:
@@ -115,7 +115,7 @@ async def test_a_job_is_read_with_everything_that_is_stored_of_it(world):
     )  # fmt: skip
     record = await reader.job(job_id)
     assert record is not None
-    assert (record.id, record.name, record.workflow_id, record.version) == (
+    assert (record.job_id, record.name, record.workflow_id, record.version) == (
         job_id,
         "tuesday",
         ONE.workflow_id,
@@ -139,7 +139,7 @@ async def test_a_job_is_read_with_everything_that_is_stored_of_it(world):
     assert (record.parent_job_id, record.parent_node_id, record.resumed_from) == (None, None, None)
     assert (record.started_at, record.finished_at, record.resumed_at, record.deadline_at) == (None,) * 4
     assert record.created_at == record.updated_at
-    assert 0 <= record.now - record.created_at < 60
+    assert 0 <= record.read_at - record.created_at < 60
     assert record.duration_seconds is None
 
 
@@ -154,10 +154,10 @@ async def test_a_list_has_the_same_records_without_values(world):
     reader, client = await world.reader(), await world.client()
     await submitted(world, client, inputs='{"a": 1}')
     (listed,) = await reader.jobs(JobFilter())
-    alone = await reader.job(listed.id)
+    alone = await reader.job(listed.job_id)
     assert alone is not None
     assert (listed.inputs, alone.inputs) == ({}, {"a": 1})
-    assert dataclasses.replace(alone, inputs={}, now=0.0) == dataclasses.replace(listed, now=0.0)
+    assert dataclasses.replace(alone, inputs={}, read_at=0.0) == dataclasses.replace(listed, read_at=0.0)
 
 
 async def test_a_finished_job_has_its_result_or_its_error_and_times(world):
@@ -179,7 +179,7 @@ async def test_an_owned_job_names_its_owner(world):
     record = await reader.job(scene.job_id)
     assert record is not None
     assert record.owner is not None
-    assert record.owner.owner_id == id_of(scene.orchestrator)
+    assert record.owner.orchestrator_id == id_of(scene.orchestrator)
     assert record.owner.pid == os.getpid()
     assert 5.0 <= record.owner.silent_seconds < 30.0
 
@@ -267,7 +267,7 @@ async def test_the_oldest_jobs_come_first_where_that_is_asked(world, statuses):
     for number in ("100", "200", "300"):
         await submitted(world, client, id=number)
     oldest = await reader.jobs(JobFilter(statuses=statuses), limit=2, oldest_first=True)
-    assert [job.id for job in oldest] == ["100", "200"]
+    assert [job.job_id for job in oldest] == ["100", "200"]
 
 
 async def test_the_newest_job_of_each_workflow_is_read_without_hidden_ones(world):
@@ -277,8 +277,8 @@ async def test_the_newest_job_of_each_workflow_is_read_without_hidden_ones(world
     await submitted(world, client, id="300", workflow_id="other")
     await submitted(world, client, id="400", is_hidden=True)
     newest = await reader.newest_jobs([ONE.workflow_id, "other", "unknown", "\0"])
-    assert [(job.workflow_id, job.id) for job in newest] == [("other", "300"), (ONE.workflow_id, "200")]
-    assert [job.id for job in await reader.newest_jobs(["other"])] == ["300"]
+    assert [(job.workflow_id, job.job_id) for job in newest] == [("other", "300"), (ONE.workflow_id, "200")]
+    assert [job.job_id for job in await reader.newest_jobs(["other"])] == ["300"]
     assert await reader.newest_jobs([]) == []
 
 
@@ -295,7 +295,7 @@ async def test_a_text_is_a_prefix_of_the_id_the_name_the_submitter_or_the_correl
     assert await ids(reader, text="1234567") == await ids(reader, text="2") == []
     assert await ids(reader, text="90") == [both, related, sent, named]
     assert await reader.job_counts(JobFilter(text="12")) == {JobStatus.PENDING: 5}
-    assert [record.id for record in await reader.jobs(JobFilter(text="12"), after=(both,), limit=2)] == [
+    assert [record.job_id for record in await reader.jobs(JobFilter(text="12"), after=(both,), limit=2)] == [
         related,
         sent,
     ]
@@ -365,7 +365,7 @@ async def test_jobs_are_texts_of_the_times_of_their_creation_and_end(world):
     for _ in range(3):
         jobs.append(await submitted(world, client, id=await world.new_id()))
         await world.move(100.0)
-    records = {record.id: record for record in await reader.jobs(JobFilter())}
+    records = {record.job_id: record for record in await reader.jobs(JobFilter())}
     created = [records[job_id].created_at for job_id in jobs]
     assert await ids(reader, created_after=created[1]) == [jobs[2], jobs[1]]
     assert await ids(reader, created_before=created[1]) == [jobs[0]]
@@ -389,7 +389,7 @@ async def test_jobs_are_texts_of_the_times_of_their_creation_and_end(world):
 
 
 async def by_id(reader: ReadStore) -> Any:
-    records = {record.id: record for record in await reader.jobs(JobFilter(), limit=100)}
+    records = {record.job_id: record for record in await reader.jobs(JobFilter(), limit=100)}
     return records.__getitem__
 
 
@@ -398,8 +398,8 @@ async def test_pages_of_jobs_are_stable_while_jobs_are_added(world):
     jobs = [await submitted(world, client, name=f"job {number}") for number in range(5)]
     pages, after = [], None
     while page := await reader.jobs(JobFilter(text="job"), after=after, limit=2):
-        pages.append([record.id for record in page])
-        after = (page[-1].id,)
+        pages.append([record.job_id for record in page])
+        after = (page[-1].job_id,)
         await submitted(world, client, name="job new")
     assert pages == [[jobs[4], jobs[3]], [jobs[2], jobs[1]], [jobs[0]]]
 
@@ -638,7 +638,7 @@ async def test_a_waiting_node_has_the_reason_why_it_waits(world):
     assert (waits["ask"].message, waits["ask"].until) == ("Go on?", None)
     record = await reader.job(played.job_id)
     assert record is not None
-    assert 0 <= record.now - waits["ask"].since < 60
+    assert 0 <= record.read_at - waits["ask"].since < 60
     assert await reader.waits(played.job_id, []) == {}
 
 
@@ -1340,4 +1340,4 @@ async def test_reads_run_side_by_side(world):
     reader, client = await world.reader(), await world.client()
     job_id = await submitted(world, client)
     records = await asyncio.gather(*(reader.job(job_id) for _ in range(20)))
-    assert {record.id for record in records if record is not None} == {job_id}
+    assert {record.job_id for record in records if record is not None} == {job_id}

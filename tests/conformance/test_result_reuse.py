@@ -45,7 +45,7 @@ async def test_the_jobs_that_resumed_others_are_listed(world):
     second = await submitted(world, client, resumed_from=first)
     third = await submitted(world, client, resumed_from=first)
     records = await reader.jobs(JobFilter(resumed_from=frozenset({first, other, "nonsense"})))
-    assert [(record.id, record.resumed_from) for record in records] == [(third, first), (second, first)]
+    assert [(record.job_id, record.resumed_from) for record in records] == [(third, first), (second, first)]
     assert await reader.jobs(JobFilter(resumed_from=frozenset({third, "nonsense"}))) == []
 
 

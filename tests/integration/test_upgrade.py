@@ -128,7 +128,7 @@ def test_an_open_job_of_the_schema_before_completes(old_database):
             await played.work({"a": 1})
             await played.work({"b": 2})
             (record,) = await reader.jobs(JobFilter())
-            assert (record.id, record.status, record.nodes_finished) == ("1", "COMPLETED", 2)
+            assert (record.job_id, record.status, record.nodes_finished) == ("1", "COMPLETED", 2)
             attempts = await reader.attempts("1", "a")
             assert [each.status for each in attempts] == ["COMPLETED", "RELEASED", "RELEASED"]
         finally:

@@ -69,14 +69,14 @@ def _owner_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
     service = None
     if owner is not None:
         service = Service(
-            id=owner.owner_id,
+            id=owner.orchestrator_id,
             where=f"{owner.host}:{owner.pid}",
             silent_seconds=owner.silent_seconds,
             lease_seconds=snapshot.lease_seconds,
             is_over=owner.is_over,
         )
     context = DiagnosisContext(
-        now=job.now,
+        now=job.read_at,
         created_at=job.created_at,
         owner=service,
         orchestrators=snapshot.fleet.orchestrators,
@@ -84,7 +84,7 @@ def _owner_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
         is_local_run=job.queue is not None,
     )
     reason = explain_stalled_job(context)
-    is_young = job.now - job.created_at < REPORT_AFTER_SECONDS
+    is_young = job.read_at - job.created_at < REPORT_AFTER_SECONDS
     if reason is not None and not (is_young and reason.code is ReasonCode.NO_OWNER and job.queue is None):
         yield _of_reason(reason, f"the job {reason.sentence}")
     if job.is_cancelling:
@@ -109,7 +109,7 @@ def _node_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
 
 def _node_reason(snapshot: JobSnapshot, record: NodeRecord) -> Reason | None:
     """Return why a node waits for a person, a signal, a time or a child job."""
-    spec, now = snapshot.graph.specs[record.node_id], snapshot.job.now
+    spec, now = snapshot.graph.specs[record.node_id], snapshot.job.read_at
     child = snapshot.child_jobs.get(record.node_id)
     if record.status is NodeStatus.WAITING and isinstance(spec, ApprovalSpec):
         wait = snapshot.waits.get(record.node_id)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.application.blocking_reasons import command_reasons, reason_data
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import child_of, unknown_child, unknown_node
-from dagmaster.application.queries.jobs import job_view
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.views.why import (
     ChildJobWhyView,
@@ -26,6 +25,7 @@ from dagmaster.engine.graph import ApprovalSpec
 from dagmaster.engine.groups import begun_groups, shown_status
 from dagmaster.engine.model import FanOut, Job
 from dagmaster.errors import JobNotFound, NodeNotFound
+from dagmaster.records.redacted import redacted
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.reasons import Reason
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.status import NodeStatus
-    from dagmaster.ports.read_store import DiagnosisFacts, JobRecord
+    from dagmaster.ports.read_store import DiagnosisFacts
+    from dagmaster.records.jobs import JobRecord
 
 _MAX_DEPTH: Final = 8
 """Child jobs nest no deeper."""
@@ -60,7 +61,7 @@ async def why_job(app: Application, job_id: str | None) -> JobWhyView:
     explanation = await _explain(app, await find_job(app, job_id))
     why = explanation.why
     return JobWhyView(
-        job=job_view(explanation.record, explanation.redact),
+        job=redacted(explanation.record, explanation.redact),
         reason=_job_reason(explanation),
         child_jobs=await _child_jobs(app, _first_chain(why)),
         groups=tuple(_group_view(explanation, group) for group in why.groups()),
@@ -83,7 +84,7 @@ async def why_node(app: Application, job_id: str | None, node_id: str) -> NodeWh
         raise NodeNotFound(_unknown(explanation, node_id))
     links = why.chain(node_id)
     return NodeWhyView(
-        job=job_view(explanation.record, explanation.redact),
+        job=redacted(explanation.record, explanation.redact),
         node_id=node_id,
         chain=tuple(_link_view(explanation, link) for link in links),
         child_jobs=await _child_jobs(app, links),
@@ -102,24 +103,24 @@ async def explain_job(app: Application, job_id: str | None) -> Why:
 
 
 async def _explain(app: Application, record: JobRecord) -> Explanation:
-    facts = await app.read.diagnosis(record.id)
+    facts = await app.read.diagnosis(record.job_id)
     graph = await app.explained_outlines.of_job(record)
     redact = JobRedactor(graph.inputs, record.inputs)
     if facts is None:
-        raise JobNotFound(f"job {record.id} was removed while it was read")
+        raise JobNotFound(f"job {record.job_id} was removed while it was read")
     job, failed_with = _rebuild(graph, facts)
     approvals = [
         node.id for node in job.nodes.values() if isinstance(node.spec, ApprovalSpec) and not node.is_terminal
     ]
-    waits = await app.read.waits(record.id, approvals) if approvals else {}
-    children = await app.read.child_jobs(record.id)
+    waits = await app.read.waits(record.job_id, approvals) if approvals else {}
+    children = await app.read.child_jobs(record.job_id)
     quoted_nodes = list(nodes_to_quote(job))
-    outputs = await app.read.outputs(record.id, quoted_nodes) if quoted_nodes else {}
+    outputs = await app.read.outputs(record.job_id, quoted_nodes) if quoted_nodes else {}
     failure = facts.failure
     if failure is None and failed_with is not None:
         failure = AdvanceFailure(error=failed_with, retry_in_seconds=0.0)
     context = DiagnosisContext(
-        now=record.now,
+        now=record.read_at,
         created_at=record.created_at,
         finished_at=record.finished_at,
         error=redact(record.error),
@@ -164,7 +165,7 @@ def _unknown(explanation: Explanation, node_id: str) -> str:
 
 
 async def _commands(app: Application, explanation: Explanation) -> tuple[BlockingReasonView, ...]:
-    pending = await app.read.pending_commands(explanation.record.id)
+    pending = await app.read.pending_commands(explanation.record.job_id)
     context = explanation.why.context
     return tuple(command_reasons(pending, context.orchestrators, context.draining_orchestrators))
 
@@ -195,7 +196,7 @@ async def _child_jobs(app: Application, links: list[Link]) -> tuple[ChildJobWhyV
         links = _first_chain(explanation.why)
         views.append(
             ChildJobWhyView(
-                job_id=record.id,
+                job_id=record.job_id,
                 workflow_id=record.workflow_id,
                 reason=_job_reason(explanation, default_subject="it"),
             )

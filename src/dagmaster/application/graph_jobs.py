@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.added_nodes import BatchRows
     from dagmaster.ports.audit_trail import AuditEntry
-    from dagmaster.ports.read_store import JobRecord
+    from dagmaster.records.jobs import JobRecord
 
 _FIRST_BATCH: Final = 1
 _NO_BATCH: Final = 2**31 - 1
@@ -105,14 +105,14 @@ async def add_nodes(
     job = await find_job(app, job_id)
     if job.is_finished:
         raise JobFinished(
-            f"job {job.id} is {job.status}: {_labels(part)} cannot be added to a job that has finished"
+            f"job {job.job_id} is {job.status}: {_labels(part)} cannot be added to a job that has finished"
         )
     graph = await _with_pending(app, job, await app.outlines.of_job(job))
     _check_known(graph, part.known.values())
     await app.graphs.run(check_part, part, await _without_superseded(app, job, graph, part), _NO_BATCH)
-    number = await app.client.reserve_batch(job.id)
+    number = await app.client.reserve_batch(job.job_id)
     if number is None:
-        raise JobNotFound(f"there is no job {job.id!r}")
+        raise JobNotFound(f"there is no job {job.job_id!r}")
     rows = part.to_rows(number)
     command = OutgoingCommand(
         kind=CommandKind.ADD_NODES,
@@ -123,15 +123,15 @@ async def add_nodes(
 
     async def store() -> str | None:
         return await app.client.add_batch(
-            job.id, number, rows, sent_by, audit=_entries(app, job, rows, sent_by)
+            job.job_id, number, rows, sent_by, audit=_entries(app, job, rows, sent_by)
         )
 
     result = await await_command(app, job, command, store, wait_seconds=wait_seconds)
     if not result.accepted:
-        raise NodesRejected(f"job {job.id}: {result.sentence}")
+        raise NodesRejected(f"job {job.job_id}: {result.sentence}")
     own = {task.id for task in part.tasks} | {group.id for group in part.groups}
     return AddedNodesView(
-        job_id=job.id,
+        job_id=job.job_id,
         batch=number,
         node_ids={str(one): name for one, name in part.names(number).items() if one in own},
         is_accepted=result.is_done,
@@ -161,8 +161,8 @@ def python_graph() -> Graph:
 
 async def _with_pending(app: Application, job: JobRecord, graph: Graph) -> Graph:
     """Return a graph with what was sent to the job before, and its owner, or the next one, has not accepted yet."""
-    numbers = await app.read.added_nodes.pending_batches(job.id)
-    batches = await app.read.added_nodes.load_batches(job.id, numbers) if numbers else []
+    numbers = await app.read.added_nodes.pending_batches(job.job_id)
+    batches = await app.read.added_nodes.load_batches(job.job_id, numbers) if numbers else []
     return await app.graphs.run(grow_graph, graph, read_batches(batches)) if batches else graph
 
 
@@ -172,7 +172,7 @@ async def _without_superseded(
     """Return the specs of a graph without superseded nodes whose names are used again."""
     written = (*(task.name for task in part.tasks), *(group.name for group in part.groups))
     names = [name for name in written if name is not None and name in graph.specs]
-    records = await app.read.nodes(job.id, names) if names else ()
+    records = await app.read.nodes(job.job_id, names) if names else ()
     superseded = {record.node_id for record in records if record.skip_reason is SkipReason.SUPERSEDED}
     if not superseded:
         return graph.specs
@@ -193,7 +193,7 @@ def _labels(part: GraphPart) -> str:
 def _entries(app: Application, job: JobRecord, rows: BatchRows, sent_by: str) -> list[AuditEntry]:
     if app.origin is None:
         return []
-    return [app.origin.entry("job.add_nodes", "job", job.id, {"count": len(rows.nodes)}, actor=sent_by)]
+    return [app.origin.entry("job.add_nodes", "job", job.job_id, {"count": len(rows.nodes)}, actor=sent_by)]
 
 
 def _without_code(definition: str) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.job_snapshot import JobSnapshot
 from dagmaster.application.node_lookup import child_of
 from dagmaster.application.queries.events_and_logs import event_view
-from dagmaster.application.queries.jobs import job_view
 from dagmaster.application.queries.nodes import task_view
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.stream_messages import EndReason, MessageType, StreamMessage, end, message
@@ -18,6 +17,7 @@ from dagmaster.engine.groups import is_group_start
 from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import DatabaseUnavailable
+from dagmaster.records.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.job_feed import EventPosition, JobFeed, NodeKey
-    from dagmaster.ports.read_store import ChildCounts, JobRecord, NodeRecord
+    from dagmaster.ports.read_store import ChildCounts, NodeRecord
+    from dagmaster.records.jobs import JobRecord
 
 MAX_EVENTS: Final = 500
 """The most events of one message."""
@@ -47,7 +48,7 @@ class JobContext:
     async def load(app: Application, job: JobRecord) -> JobContext:
         """Return the context of a job that was loaded with its inputs."""
         graph = shown_graph(await app.outlines.of_job(job))
-        return JobContext(job.id, graph, JobRedactor(graph.inputs, job.inputs))
+        return JobContext(job.job_id, graph, JobRedactor(graph.inputs, job.inputs))
 
     def workflow_nodes(self, events: Iterable[StoredEvent]) -> set[str]:
         """Return the nodes of the workflow that events are about: for a child of a fan-out, the fan-out."""
@@ -85,7 +86,7 @@ class DeltaReader:
         events = {position: page for position, page in zip(contexts, pages, strict=True) if page}
         if not events:
             return {}
-        jobs = {record.id: record for record in await self._feed.jobs({job_id for job_id, _ in events})}
+        jobs = {record.job_id: record for record in await self._feed.jobs({job_id for job_id, _ in events})}
         keys = {
             (position[0], node_id)
             for position, page in events.items()
@@ -161,8 +162,8 @@ class DeltaReader:
             lease_seconds=read.lease_seconds,
             nodes=nodes,
             children=children,
-            waits=await read.waits(job.id, waiting) if waiting else {},
-            child_jobs=await read.child_jobs(job.id) if has_child_jobs else {},
+            waits=await read.waits(job.job_id, waiting) if waiting else {},
+            child_jobs=await read.child_jobs(job.job_id) if has_child_jobs else {},
         )
 
 
@@ -174,8 +175,8 @@ def finish(job: JobRecord) -> StreamMessage:
 def _delta(snapshot: JobSnapshot, events: list[StoredEvent], node_ids: set[str]) -> Delta:
     job, redact, last = snapshot.job, snapshot.redact, events[-1].seq
     data = {
-        "job": job_view(job, redact).to_dict(),
-        "events": [event_view(job.id, event, redact).to_dict() for event in events],
+        "job": redacted(job, redact).to_dict(),
+        "events": [event_view(job.job_id, event, redact).to_dict() for event in events],
         "nodes": {
             node_id: snapshot.node_view(snapshot.node(node_id)).to_dict() for node_id in sorted(node_ids)
         },

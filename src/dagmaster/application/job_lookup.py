@@ -8,7 +8,7 @@ from dagmaster.errors import DagmasterError, JobNotFound
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
-    from dagmaster.ports.read_store import JobRecord
+    from dagmaster.records.jobs import JobRecord
 
 SHOWN_BYTES: Final = 4 * 1024 * 1024
 """The largest value that a page or a stream of a job contains: reading one of 200 MB takes seconds and

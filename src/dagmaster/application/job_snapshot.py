@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.status import JobStatus
-    from dagmaster.ports.read_store import JobRecord, PendingCommand, QueueBacklog, WaitInfo
+    from dagmaster.ports.read_store import PendingCommand, QueueBacklog, WaitInfo
+    from dagmaster.records.jobs import JobRecord
 
 
 _NO_FLEET: Final = FleetCounts(0, 0)
@@ -51,7 +52,10 @@ class JobSnapshot:
     def node(self, node_id: str) -> NodeRecord:
         """Return the row of a node; a PENDING one if it has none."""
         return self.nodes.get(node_id) or NodeRecord(
-            node_id=node_id, status=NodeStatus.PENDING, job_id=self.job.id, workflow_id=self.job.workflow_id
+            node_id=node_id,
+            status=NodeStatus.PENDING,
+            job_id=self.job.job_id,
+            workflow_id=self.job.workflow_id,
         )
 
     def counts(self) -> dict[str, int]:
@@ -117,7 +121,7 @@ class JobSnapshot:
         message = wait.message if wait is not None and isinstance(spec, ApprovalSpec) else None
         return replace(
             node_view(record, redact=self.redact, started_at=self.started_at(record)),
-            job_id=self.job.id,
+            job_id=self.job.job_id,
             kind=None if spec is None else spec.kind,
             action=None if spec is None else describe_action(spec),
             status=self.status_of(record),
@@ -157,7 +161,7 @@ async def load_snapshot(
 ) -> JobSnapshot:
     """Read a job. Children of fan-outs that had ended in the snapshot `before` are not counted again."""
     read, graph = app.read, shown_graph(graph)
-    nodes = {record.node_id: record for record in await read.nodes(job.id, list(graph.specs))}
+    nodes = {record.node_id: record for record in await read.nodes(job.job_id, list(graph.specs))}
     fan_outs = [node_id for node_id, record in nodes.items() if record.source_count is not None]
     settled = {} if before is None else {
         fan_out: before.children[fan_out]
@@ -165,8 +169,8 @@ async def load_snapshot(
         if fan_out in before.children and _is_settled(nodes[fan_out], before.nodes.get(fan_out))
     }  # fmt: skip
     open_fan_outs = [fan_out for fan_out in fan_outs if fan_out not in settled]
-    children = {**settled, **(await read.child_counts(job.id, open_fan_outs) if open_fan_outs else {})}
-    commands = tuple(await read.pending_commands(job.id))
+    children = {**settled, **(await read.child_counts(job.job_id, open_fan_outs) if open_fan_outs else {})}
+    commands = tuple(await read.pending_commands(job.job_id))
     fleet = await read.fleet_counts() if commands or not job.is_finished else _NO_FLEET
     waits: dict[str, WaitInfo] = {}
     backlog: tuple[QueueBacklog, ...] = ()
@@ -175,8 +179,8 @@ async def load_snapshot(
         known = {} if before is None else before.waits
         waits = {node_id: known[node_id] for node_id in waiting if node_id in known}
         unknown = [node_id for node_id in waiting if node_id not in known]
-        waits |= await read.waits(job.id, unknown) if unknown else {}
-        backlog = tuple(await read.backlog(job.id))
+        waits |= await read.waits(job.job_id, unknown) if unknown else {}
+        backlog = tuple(await read.backlog(job.job_id))
     has_child_jobs = any(spec.kind is Kind.WORKFLOW for spec in graph.specs.values())
     return JobSnapshot(
         job=job,
@@ -189,7 +193,7 @@ async def load_snapshot(
         backlog=backlog,
         commands=commands,
         fleet=fleet,
-        child_jobs=await read.child_jobs(job.id) if has_child_jobs else {},
+        child_jobs=await read.child_jobs(job.job_id) if has_child_jobs else {},
     )
 
 

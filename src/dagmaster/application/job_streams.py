@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.ports.job_feed import JobFeed
-    from dagmaster.ports.read_store import JobRecord
+    from dagmaster.records.jobs import JobRecord
 
 COALESCE_SECONDS: Final = 0.05
 """The least time between two reads: what happens meanwhile is one message."""

@@ -43,12 +43,12 @@ async def watch_job(app: Application, job_id: str | None) -> AsyncGenerator[JobD
     backoff = ConnectionBackoff(logging.getLogger("dagmaster"))
     snapshot: JobSnapshot | None = None
     read_at = 0.0
-    async with app.read.subscribe(record.id) as subscription:
+    async with app.read.subscribe(record.job_id) as subscription:
         while True:
             began, view = time.monotonic(), None
             pause = POLL_SECONDS
             try:
-                current = await app.read.job(record.id)
+                current = await app.read.job(record.job_id)
                 if current is None:
                     return
                 is_new = (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph, Spec
-    from dagmaster.ports.read_store import JobRecord
+    from dagmaster.records.jobs import JobRecord
 
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -33,7 +33,9 @@ async def find_nodes(
 ) -> list[NodeRecord]:
     """Return the rows of nodes, in their order; raise `NodeNotFound` for the first one that does not exist."""
     parents = [parent[0] for node_id in node_ids if (parent := child_of(node_id)) is not None]
-    rows = {row.node_id: row for row in await app.read.nodes(job.id, [*dict.fromkeys([*node_ids, *parents])])}
+    rows = {
+        row.node_id: row for row in await app.read.nodes(job.job_id, [*dict.fromkeys([*node_ids, *parents])])
+    }
     return [_find_row(job, graph, node_id, rows) for node_id in node_ids]
 
 
@@ -42,7 +44,7 @@ def _find_row(job: JobRecord, graph: Graph, node_id: str, rows: Mapping[str, Nod
         return rows[node_id]
     pending = NodeStatus.PENDING
     if node_id in graph.specs:
-        return NodeRecord(node_id=node_id, status=pending, job_id=job.id, workflow_id=job.workflow_id)
+        return NodeRecord(node_id=node_id, status=pending, job_id=job.job_id, workflow_id=job.workflow_id)
     fan_out, index = child_of(node_id) or ("", 0)
     count = rows[fan_out].source_count if fan_out in rows else None
     if count is None:
@@ -54,7 +56,7 @@ def _find_row(job: JobRecord, graph: Graph, node_id: str, rows: Mapping[str, Nod
     return NodeRecord(
         node_id=node_id,
         status=pending,
-        job_id=job.id,
+        job_id=job.job_id,
         workflow_id=job.workflow_id,
         parent_node_id=fan_out,
         fan_out_index=index,

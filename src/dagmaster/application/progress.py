@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.job_snapshot import load_snapshot
-from dagmaster.application.queries.jobs import job_progress
 from dagmaster.application.queries.nodes import list_tasks, node_detail
 from dagmaster.application.views.jobs import (
     CurrentTaskView,
@@ -32,25 +31,18 @@ async def report_progress(app: Application, job_id: str | None) -> JobProgressRe
     """Return how far a job is. A node that runs counts with the share that its handler reported."""
     record = await find_job(app, job_id)
     snapshot = await load_snapshot(app, record, await app.graphs.of_job(record))
-    progress = await job_progress(app, record.id)
-    tasks = [] if record.is_finished else await _current_tasks(app, record.id)
+    tasks = [] if record.is_finished else await _current_tasks(app, record.job_id)
     counts = _node_counts(snapshot.stored_counts())
     finished = counts.total - counts.running - counts.pending
     shares = sum((task.progress_percent or 0.0) / 100 for task in tasks)
     done = 1.0 if record.is_finished else min((finished + shares) / max(counts.total, 1), 1.0)
     is_moving = not record.is_finished and counts.running > 0
-    return JobProgressReportView(
-        job_id=progress.job_id,
-        status=progress.status,
-        is_cancelling=progress.is_cancelling,
-        event_seq=progress.event_seq,
-        nodes_total=progress.nodes_total,
-        nodes_finished=progress.nodes_finished,
-        duration_seconds=progress.duration_seconds,
+    return JobProgressReportView.of(
+        record,
         overall_percent=round(done * 100, 1),
         nodes=counts,
         current_tasks=tuple(tasks),
-        estimate=_estimate(done, progress.duration_seconds, record.now) if is_moving else None,
+        estimate=_estimate(done, record.duration_seconds, record.read_at) if is_moving else None,
     )
 
 

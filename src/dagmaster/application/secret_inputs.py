@@ -6,16 +6,19 @@ returned, so that a value which a later version stores unredacted does not get o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from dagmaster.records.jobs import JobRecord
+from dagmaster.records.redacted import has_secrets, redacted
 from dagmaster.redaction import REDACTED, redactor, secret_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from dagmaster.application.context import Application
     from dagmaster.json_types import JsonObject, JsonValue
-    from dagmaster.ports.read_store import JobRecord
+
+R = TypeVar("R", bound=JobRecord)
 
 
 class JobRedactor:
@@ -78,6 +81,17 @@ class RedactorCache:
         if redact is None:
             redact = self._redactors[job_id] = await self._load(job_id, content_hash)
         return redact
+
+    async def redacted(self, records: Iterable[R]) -> tuple[R, ...]:
+        """Return records of jobs as they may be shown. Of one without a value that may be secret no job is read."""
+        return tuple(
+            [
+                redacted(record, await self.get(record.job_id, getattr(record, "content_hash", None)))
+                if has_secrets(record)
+                else record
+                for record in records
+            ]
+        )
 
     async def _load(self, job_id: str, content_hash: str | None) -> JobRedactor:
         job = None

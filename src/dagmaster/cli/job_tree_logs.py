@@ -17,7 +17,7 @@ from dagmaster.ports.read_records import JobFilter
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from dagmaster.application.views import JobView, LogView
+    from dagmaster.application.views import JobRecord, LogView
     from dagmaster.client.system import System
 
 MAX_CHILD_JOBS: Final = 500
@@ -154,9 +154,9 @@ class JobTreeLogs:
                     self._unfinished[view.job_id] = child
         return list(self._known.values())[known:]
 
-    async def _list_children(self, job_id: str) -> list[JobView]:
+    async def _list_children(self, job_id: str) -> list[JobRecord]:
         """Return the child jobs of a job, oldest first; of very many, the newest."""
-        views: list[JobView] = []
+        views: list[JobRecord] = []
         cursor = None
         while True:
             children = JobFilter(parent_job_id=job_id)

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from dagmaster.application.views.events_and_logs import EventView, LogView
-from dagmaster.application.views.jobs import JobView
 from dagmaster.client.event_streams import read_stream
 from dagmaster.client.request_bodies import job_query
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import Category, DagmasterError, JobNotFound
+from dagmaster.records.jobs import JobRecord
 from dagmaster.records.parsing import parse_record
 from dagmaster.records.record import Record
 
@@ -111,16 +111,16 @@ async def watch_job(client: JobMethods, job_id: str | None) -> AsyncGenerator[Jo
 
 async def watch_jobs(
     client: JobMethods, job_filter: JobFilter | None, limit: int
-) -> AsyncGenerator[tuple[JobView, ...], None]:
+) -> AsyncGenerator[tuple[JobRecord, ...], None]:
     """Yield the newest jobs that match whenever one of them has changed."""
-    jobs: dict[str, JobView] = {}
+    jobs: dict[str, JobRecord] = {}
     messages = read_stream(client.connection, "stream", params={**job_query(job_filter), "limit": limit})
     async with contextlib.aclosing(messages):
         async for message in messages:
             if message.type not in ("snapshot", "delta"):
                 continue
             changed = [
-                parse_record(JobView, document, read_at=time.time()) for document in message.data["jobs"]
+                parse_record(JobRecord, document, read_at=time.time()) for document in message.data["jobs"]
             ]
             removed = set(message.data.get("removed", ()))
             kept = (

@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.views.events_and_logs import EventView, LogLineView, LogView
 from dagmaster.application.views.footprints import FootprintsView
-from dagmaster.application.views.jobs import (
-    CountsView,
-    JobDetailView,
-    JobProgressReportView,
-    JobProgressView,
-    JobView,
-)
+from dagmaster.application.views.jobs import CountsView, JobDetailView, JobProgressReportView, JobProgressView
 from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeView, TaskView
 from dagmaster.application.views.results import CommandResult, ResumePlanView, SubmitResult
 from dagmaster.application.views.why import JobWhyView, NodeWhyView
@@ -28,6 +22,7 @@ from dagmaster.client.request_bodies import (
 )
 from dagmaster.errors import QueryInvalid
 from dagmaster.ports.read_records import NodeFilter
+from dagmaster.records.jobs import JobRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Sequence
@@ -52,7 +47,7 @@ class JobMethods:
 
     # ── Jobs ──
 
-    @returns_page(JobView)
+    @returns_page(JobRecord)
     def list_jobs(
         self, job_filter: JobFilter | None = None, *, cursor: str | None = None, limit: int = 20
     ) -> Request:
@@ -197,7 +192,7 @@ class JobMethods:
     @stream
     def watch_jobs(
         self, job_filter: JobFilter | None = None, *, limit: int = 100
-    ) -> AsyncGenerator[tuple[JobView, ...], None]:
+    ) -> AsyncGenerator[tuple[JobRecord, ...], None]:
         """Yield the newest jobs that match a filter, newest first, whenever one of them has changed.
 
         It has no end.

@@ -90,8 +90,8 @@ async def _serve(socket: WebSocket, job_id: str) -> None:
         messages = live.jobs.stream(record, hello.last_event_id)
         if hello.logs is not None:
             app = socket.app.state.services.application
-            await list_logs(app, record.id, **hello.logs.model_dump(), limit=1)
-            messages = stream_with_logs(app, record.id, messages, **hello.logs.model_dump())
+            await list_logs(app, record.job_id, **hello.logs.model_dump(), limit=1)
+            messages = stream_with_logs(app, record.job_id, messages, **hello.logs.model_dump())
         reason = await live.sessions.run(
             messages, _Frames(socket), lambda: check_again(socket, hello.key, Scope.READ)
         )

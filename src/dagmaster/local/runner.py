@@ -214,7 +214,11 @@ class LocalRunner:
                 read = self.services.application.read
                 job = await read.job(self.job_id)
                 # A finished job with a command may be about to run again.
-                if job is not None and job.is_finished and not await read.pending_commands(job.id, limit=1):
+                if (
+                    job is not None
+                    and job.is_finished
+                    and not await read.pending_commands(job.job_id, limit=1)
+                ):
                     self._finished.set()
 
     # ── Commands ──

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.application.remote_tasks import RemoteTasks
-    from dagmaster.application.views import JobView
+    from dagmaster.application.views import JobRecord
     from dagmaster.application.views.health import HealthView
     from dagmaster.application.views.remote_tasks import RegistrationView
     from dagmaster.authoring.python.process_functions import ProcessRegistry
@@ -43,7 +43,7 @@ class Backend(System, Protocol):
     def is_shared(self) -> bool:
         """Return whether calls work on any event loop."""
 
-    async def read_job(self, job_id: str) -> tuple[JobView, Any]:
+    async def read_job(self, job_id: str) -> tuple[JobRecord, Any]:
         """Return a job and its result."""
 
     async def register_worker(self, host: str, pid: int) -> RegistrationView:
@@ -76,15 +76,15 @@ class ApplicationBackend(LocalSystem):
         """Return whether calls work on any event loop: the store in memory has no connection."""
         return self.config is None
 
-    async def read_job(self, job_id: str) -> tuple[JobView, Any]:
+    async def read_job(self, job_id: str) -> tuple[JobRecord, Any]:
         """Return a job and its result, without its nodes."""
         from dagmaster.application.job_lookup import find_job, load_value
-        from dagmaster.application.queries.jobs import job_view
         from dagmaster.application.secret_inputs import RedactorCache
+        from dagmaster.records.redacted import redacted
 
         record = await find_job(self.app, job_id)
-        redact = await RedactorCache(self.app).get(record.id, record.content_hash)
-        return job_view(record, redact), await load_value(self.app, record.result, record.result_ref)
+        redact = await RedactorCache(self.app).get(record.job_id, record.content_hash)
+        return redacted(record, redact), await load_value(self.app, record.result, record.result_ref)
 
     async def register_worker(self, host: str, pid: int, queues: Sequence[str] = ()) -> RegistrationView:
         """Register a worker that gets no tasks; `queues`: those that no other one serves meanwhile."""
@@ -126,7 +126,7 @@ class ServerBackend(RemoteSystem):
         """Return its address."""
         return self.client.connection.url
 
-    async def read_job(self, job_id: str) -> tuple[JobView, Any]:
+    async def read_job(self, job_id: str) -> tuple[JobRecord, Any]:
         """Return a job and its result."""
         view = await self.client.job_detail(job_id)
         return view, view.result

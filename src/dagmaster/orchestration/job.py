@@ -12,7 +12,7 @@ from dagmaster.sdk.json_forms import short_repr
 from dagmaster.text_format import traceback_of
 
 if TYPE_CHECKING:
-    from dagmaster.application.views import JobView
+    from dagmaster.application.views import JobRecord
     from dagmaster.orchestration.context import OrchContext
     from dagmaster.orchestration.job_display import JobTable, JobWatch
 
@@ -61,7 +61,7 @@ class Job:
         """Return whether the job has ended."""
         return self.status in TERMINAL_JOB
 
-    def update(self, view: JobView, result: Any = None) -> Job:
+    def update(self, view: JobRecord, result: Any = None) -> Job:
         """Set everything from what was read; return self."""
         self.name = view.name
         self.status = JobStatus(view.status)

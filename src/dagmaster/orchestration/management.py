@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from dagmaster.application.views import JobView
+    from dagmaster.application.views import JobRecord
     from dagmaster.application.views.graph_tasks import GraphTaskView
     from dagmaster.engine.status import JobStatus
     from dagmaster.orchestration.context import OrchContext
@@ -147,7 +147,7 @@ async def _read(context: OrchContext, job_id: str) -> Job:
     return _job_of(context, view, result)
 
 
-def _job_of(context: OrchContext, view: JobView, result: Any = None) -> Job:
+def _job_of(context: OrchContext, view: JobRecord, result: Any = None) -> Job:
     server = context.backend.server
     return Job(int(view.job_id), view.name, lasting(context), server=server).update(view, result)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import DefaultLimits, Graph
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.added_nodes import AddedNodeReader, StoredBatch
-    from dagmaster.ports.read_records import JobRecord
+    from dagmaster.records.jobs import JobRecord
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,18 +82,18 @@ class GraphCache:
     async def of_job(self, job: JobRecord) -> Graph:
         """Return the graph of a job with the nodes that were added to it."""
         graph = await self.get(job.content_hash)
-        numbers = () if self._added is None else await self._added.accepted_batches(job.id)
+        numbers = () if self._added is None else await self._added.accepted_batches(job.job_id)
         if self._added is None or not numbers:
             return graph
-        known, extended = self._extended.get(job.id, ((), graph))
+        known, extended = self._extended.get(job.job_id, ((), graph))
         if known != numbers:
             # Batches are accepted in any order, and a graph depends on it: one that was accepted late starts
             # again.
             is_later = numbers[: len(known)] == known
             missing = numbers[len(known) :] if is_later else numbers
-            batches = await self._added.load_batches(job.id, missing)
+            batches = await self._added.load_batches(job.job_id, missing)
             extended = await self.run(_grow, extended if is_later else graph, batches, self._limits)
-            self._extended[job.id] = (numbers, extended)
+            self._extended[job.job_id] = (numbers, extended)
             if len(self._extended) > MAX_EXTENDED:
                 self._extended.popitem(last=False)
         return extended

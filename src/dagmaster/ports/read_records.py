@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.engine.status import (
-    TERMINAL_JOB,
     TERMINAL_NODE,
     AttemptStatus,
     Isolation,
@@ -59,77 +58,6 @@ class JobFilter:
     """Jobs that were resumed from one of these."""
     text: str | None = None
     """A prefix of the id, the name, the submitter or the correlation id."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerRecord:
-    """The orchestrator that owns a job, and the age of its last heartbeat.
-
-    `is_over`: it stopped or was expired.
-    """
-
-    owner_id: str
-    host: str
-    pid: int
-    silent_seconds: float
-    is_over: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRecord:
-    """One job. `status` is the displayed one (see `engine.status.displayed_status`).
-
-    `inputs`, `result` and `result_ref` are loaded by `job` only, not by lists.
-    """
-
-    id: str
-    name: str
-    workflow_id: str
-    version: int
-    content_hash: str
-    status: JobStatus
-    run: int
-    priority: int
-    submitted_by: str
-    correlation_id: str | None
-    idempotency_key: str | None
-    queue: str | None
-    parent_job_id: str | None
-    parent_node_id: str | None
-    resumed_from: str | None
-    event_seq: int
-    is_cancelling: bool
-    is_ending: bool
-    error: dict[str, Any] | None
-    nodes_total: int
-    nodes_finished: int
-    created_at: float
-    updated_at: float
-    started_at: float | None
-    resumed_at: float | None
-    finished_at: float | None
-    deadline_at: float | None
-    now: float
-    owner: OwnerRecord | None = None
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    result: Any = None
-    result_ref: str | None = None
-
-    @property
-    def is_finished(self) -> bool:
-        """Return whether the job has ended."""
-        return self.status in TERMINAL_JOB
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Return whether the job ended because it was cancelled."""
-        return self.status is JobStatus.CANCELLED
-
-    @property
-    def duration_seconds(self) -> float | None:
-        """Return how long the last run takes or took; None before it starts."""
-        began = self.started_at if self.resumed_at is None else self.resumed_at
-        return None if began is None else max((self.finished_at or self.now) - began, 0.0)
 
 
 # ── Nodes, attempts, tasks ──────────────────────────────────────────────────────────────────────────────────

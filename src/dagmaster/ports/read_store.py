@@ -30,13 +30,11 @@ from dagmaster.ports.read_records import (
     FootprintRecord,
     JobEvent,
     JobFilter,
-    JobRecord,
     LogFilter,
     LogRecord,
     NodeFilter,
     NodeRecord,
     NodeValues,
-    OwnerRecord,
     PendingCommand,
     Position,
     TaskFilter,
@@ -57,6 +55,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.metrics import MetricReader
     from dagmaster.ports.timelines import TimelineReader
     from dagmaster.records.handlers import HandlerRecord
+    from dagmaster.records.jobs import JobRecord
     from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 
 __all__ = [
@@ -70,14 +69,12 @@ __all__ = [
     "FootprintRecord",
     "JobEvent",
     "JobFilter",
-    "JobRecord",
     "LogFilter",
     "LogRecord",
     "NodeFilter",
     "NodeRecord",
     "NodeValues",
     "OrchestratorRecord",
-    "OwnerRecord",
     "PendingCommand",
     "Position",
     "QueueBacklog",

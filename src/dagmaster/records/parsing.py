@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from dagmaster.errors import Problem, ServerAnswerInvalid
 from dagmaster.records.page import Page
 from dagmaster.records.record import Record, Timestamp, shown_types
+from dagmaster.records.redacted import SecretRecord, mark_redacted
 
 R = TypeVar("R", bound=Record)
 Parser = Callable[[Any, float], Any]
@@ -30,7 +31,7 @@ def parse_record(record: type[R], document: Any, *, read_at: float) -> R:
         parsed: R = _parser(record)(document, read_at)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ServerAnswerInvalid(
-            f"the answer is not a {record.__name__} as this version of dagmaster knows it"
+            f"the answer is not a {record.documented_name} as this version of dagmaster knows it"
             f" ({type(error).__name__}:"
             f" {error}). Is the server of another version?"
         ) from error
@@ -40,7 +41,7 @@ def parse_record(record: type[R], document: Any, *, read_at: float) -> R:
 def parse_page(record: type[R], document: Any, *, read_at: float) -> Page[R]:
     """Return a page of records."""
     if not isinstance(document, dict) or not isinstance(document.get("items"), list):
-        raise ServerAnswerInvalid(f"the answer is not a page of {record.__name__}")
+        raise ServerAnswerInvalid(f"the answer is not a page of {record.documented_name}")
     items = tuple(parse_record(record, item, read_at=read_at) for item in document["items"])
     return Page(items=items, next_cursor=document.get("next_cursor"))
 
@@ -76,8 +77,8 @@ def _make_parser(hint: Any) -> Parser:
 
 
 def _object_parser(record: type[Any]) -> Parser:
+    parsers = [(name, _parser(hint)) for name, hint in shown_types(record).items()]
     names = {field.name for field in fields(record)}
-    parsers = [(name, _parser(hint)) for name, hint in shown_types(record).items() if name in names]
     derivations = [
         (field.name, field.metadata["derived"]) for field in fields(record) if "derived" in field.metadata
     ]
@@ -86,7 +87,9 @@ def _object_parser(record: type[Any]) -> Parser:
     def parse(document: Any, read_at: float) -> Any:
         document = to_fields(document)
         values = {name: parser(document[name], read_at) for name, parser in parsers}
-        return record(**values, **{name: derive(values, read_at) for name, derive in derivations})
+        more = {name: derive(values, read_at) for name, derive in derivations}
+        parsed = record(**{name: value for name, value in values.items() if name in names}, **more)
+        return mark_redacted(parsed) if isinstance(parsed, SecretRecord) else parsed
 
     return parse
 

@@ -12,7 +12,7 @@ from dataclasses import fields
 from enum import IntEnum, StrEnum
 from operator import methodcaller
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dagmaster.errors import Problem
 from dagmaster.text_format import format_rfc3339
@@ -34,6 +34,11 @@ def derived(by: Callable[[Mapping[str, Any], float], Any]) -> dict[str, Any]:
     """
     return {"internal": True, "derived": by}
 
+
+SECRETS: Final = {"secrets": "values"}
+"""Metadata of a field whose value may contain secrets; `redacted` replaces them."""
+SECRET_INPUTS: Final = {"secrets": "inputs"}
+"""Metadata of a field with the inputs of a job, of which some are declared secret."""
 
 READ_AT: Final = derived(lambda _values, read_at: read_at)
 """Metadata of a field that says when the record was read."""
@@ -62,6 +67,12 @@ class Record:
         """Name the schema. A dataclass with slots makes its class twice: what the first was told stays."""
         if "documented_name" not in cls.__dict__:
             cls.documented_name = documented or _view_name(cls.__name__)
+
+    @classmethod
+    def of(cls, source: object, **more: Any) -> Self:
+        """Return a record with the fields that another object has under the same names, and `more`."""
+        names = {field.name for field in fields(cls) if field.init} - more.keys()  # type: ignore[arg-type]
+        return cls(**{name: getattr(source, name) for name in names if hasattr(source, name)}, **more)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values."""

@@ -8,14 +8,8 @@ from dagmaster.application import blocking_reasons as module
 from dagmaster.engine.diagnosis.context import QueueState
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import JobStatus, NodeStatus
-from dagmaster.ports.read_store import (
-    FleetCounts,
-    NodeRecord,
-    OwnerRecord,
-    PendingCommand,
-    QueueBacklog,
-    WaitInfo,
-)
+from dagmaster.ports.read_store import FleetCounts, NodeRecord, PendingCommand, QueueBacklog, WaitInfo
+from dagmaster.records.jobs import OwnerRecord
 from tests.unit.application.world import ASKED, DONE, SECRET, a_snapshot
 
 if TYPE_CHECKING:
@@ -86,7 +80,7 @@ def test_a_job_without_a_live_orchestrator_says_so():
 
 
 def test_an_owner_that_was_expired_before_its_lease_ended_is_dead():
-    owner = OwnerRecord(owner_id="1", host="h", pid=4, silent_seconds=2.0, is_over=True)
+    owner = OwnerRecord(orchestrator_id="1", host="h", pid=4, silent_seconds=2.0, is_over=True)
     (sentence,) = blocking_reasons(a_snapshot(DONE, owner=owner))
     assert (
         sentence

@@ -11,9 +11,9 @@ import pytest
 
 from dagmaster.application import job_deltas, job_streams
 from dagmaster.application.job_streams import JobStreams
-from dagmaster.application.queries.jobs import job_view
 from dagmaster.application.stream_messages import MessageType
 from dagmaster.errors import DatabaseUnavailable, PermanentError
+from dagmaster.records.redacted import redacted
 from dagmaster.store.memory.job_feed import MemoryJobFeed
 from tests.conformance.jobs import Played
 from tests.conformance.stores import MemoryWorld
@@ -280,10 +280,10 @@ def test_a_job_that_cannot_be_shown_ends_its_own_stream_only(monkeypatch):
         other = await Played.begin(stage.world, FLOW, stage.played.orchestrator, token="")
 
         def fail(record: Any, redact: Any) -> Any:
-            assert record.id != other.job_id, "a bug"
-            return job_view(record, redact)
+            assert record.job_id != other.job_id, "a bug"
+            return redacted(record, redact)
 
-        monkeypatch.setattr(job_deltas, "job_view", fail)
+        monkeypatch.setattr(job_deltas, "redacted", fail)
         reader, failing = await stage.open(1), await stage.open(1, other.job_id)
         (last,) = await failing.rest()
         assert (last[0], last[1]["reason"]) == ("end", "failed")

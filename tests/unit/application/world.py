@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.context import Application
@@ -29,11 +29,10 @@ from dagmaster.ports.read_store import (
     FleetCounts,
     FleetRecord,
     JobEvent,
-    JobRecord,
     NodeRecord,
     NodeValues,
-    OwnerRecord,
 )
+from dagmaster.records.jobs import JobRecord, OwnerRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -72,13 +71,13 @@ def graph(definition: dict[str, Any] | None = None) -> Graph:
 
 def a_record(**changes: Any) -> JobRecord:
     values: dict[str, Any] = {
-        "id": "7", "name": "flow", "workflow_id": "flow", "version": 2, "content_hash": "x",
+        "job_id": "7", "name": "flow", "workflow_id": "flow", "version": 2, "content_hash": "x",
         "status": JobStatus.RUNNING, "run": 1, "priority": 5, "submitted_by": "ada", "correlation_id": None,
         "idempotency_key": None, "queue": None, "parent_job_id": None, "parent_node_id": None, "resumed_from": None,
         "event_seq": 9, "is_cancelling": False, "is_ending": False, "error": None, "nodes_total": 4,
         "nodes_finished": 1, "created_at": 100.0, "updated_at": 110.0, "started_at": 101.0, "resumed_at": None,
-        "finished_at": None, "deadline_at": None, "now": 111.0,
-        "owner": OwnerRecord(owner_id="1", host="h", pid=4, silent_seconds=1.0),
+        "finished_at": None, "deadline_at": None, "read_at": 111.0,
+        "owner": OwnerRecord(orchestrator_id="1", host="h", pid=4, silent_seconds=1.0),
         "inputs": {"token": SECRET, "size": 3},
     }  # fmt: skip
     return JobRecord(**(values | changes))
@@ -198,15 +197,16 @@ class FakeReadStore:
 
     async def jobs(self, job_filter: Any, *, after: Any = None, limit: int = 20) -> list[JobRecord]:
         self.filters.append(job_filter)
-        newest = sorted(self.records, key=lambda job: -int(job.id))
-        return [job for job in newest if after is None or int(job.id) < int(after[0])][:limit]
+        records = [replace(job, inputs={}, result=None) for job in self.records]
+        newest = sorted(records, key=lambda job: -int(job.job_id))
+        return [job for job in newest if after is None or int(job.job_id) < int(after[0])][:limit]
 
     async def job(self, job_id: str) -> JobRecord | None:
         self.reads.append(f"job {job_id}")
-        return next((job for job in self.records if job.id == job_id), None)
+        return next((job for job in self.records if job.job_id == job_id), None)
 
     async def newest_job_id(self) -> str | None:
-        return max((job.id for job in self.records if job.parent_job_id is None), key=int, default=None)
+        return max((job.job_id for job in self.records if job.parent_job_id is None), key=int, default=None)
 
     async def job_counts(self, job_filter: Any) -> dict[JobStatus, int]:
         self.filters.append(job_filter)
@@ -217,7 +217,7 @@ class FakeReadStore:
 
     async def child_jobs(self, job_id: str) -> dict[str, tuple[str, JobStatus]]:
         children = [job for job in self.records if job.parent_job_id == job_id]
-        return {str(job.parent_node_id): (job.id, job.status) for job in children}
+        return {str(job.parent_node_id): (job.job_id, job.status) for job in children}
 
     async def definition(self, content_hash: str) -> dict[str, Any] | None:
         self.reads.append(f"definition {content_hash}")

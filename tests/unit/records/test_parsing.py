@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dagmaster.application.views import EventView, JobDetailView, JobView, Page, Record
+from dagmaster.application.views import EventView, JobDetailView, JobRecord, Page, Record
 from dagmaster.errors import ServerAnswerInvalid
 from dagmaster.records.parsing import parse_page, parse_record
 from tests.unit.application.views.test_json_schema import QUERIES, RESULTS, app
@@ -46,7 +46,10 @@ def test_what_renderers_need_is_derived():
     parsed = parse_record(JobDetailView, sent(job), read_at=123.5)
     assert (parsed.dependencies, parsed.fan_outs) == (job.dependencies, job.fan_outs)
     assert parsed.statuses == {key: status for key, status in job.statuses.items() if key in job.dependencies}
-    assert parsed.read_at == 123.5
+    # The run has taken so long until then, by the clock of the store.
+    assert parsed.read_at == job.read_at == 111.0
+    finished = {**job.to_dict(), "finished_at": job.to_dict()["updated_at"]}
+    assert parse_record(JobDetailView, finished, read_at=123.5).read_at == 123.5
     assert parsed.nodes["tiles"].children == job.nodes["tiles"].children
 
 
@@ -60,8 +63,8 @@ def test_an_answer_of_a_newer_server_is_used_as_far_as_it_is_known():
 @pytest.mark.parametrize("document", [None, [], "text", {}, {"job_id": "7", "status": "NEW"}])
 def test_another_document_is_an_error_that_names_the_view(document):
     with pytest.raises(ServerAnswerInvalid, match="JobView"):
-        parse_record(JobView, document, read_at=0.0)
+        parse_record(JobRecord, document, read_at=0.0)
     with pytest.raises(ServerAnswerInvalid, match="JobView"):
-        parse_page(JobView, {"items": [document]}, read_at=0.0)
+        parse_page(JobRecord, {"items": [document]}, read_at=0.0)
     with pytest.raises(ServerAnswerInvalid, match="not a page"):
-        parse_page(JobView, document, read_at=0.0)
+        parse_page(JobRecord, document, read_at=0.0)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from dagmaster.application.views.results import CommandResult
     from dagmaster.engine.graph import Graph
     from dagmaster.json_types import JsonValue
-    from dagmaster.ports.read_store import JobRecord, NodeRecord
+    from dagmaster.ports.read_store import NodeRecord
+    from dagmaster.records.jobs import JobRecord
 
 MAX_NAMED: Final = 1_000
 """Nodes that one command may name. A fan-out or a group counts as one, however many nodes it has."""
@@ -280,7 +281,7 @@ async def _unfinished_job(app: Application, job_id: str | None) -> JobRecord:
     job = await find_job(app, job_id)
     if job.is_finished:
         raise JobFinished(
-            f"job {job.id} has finished: it is {job.status}. A finished job can be resumed, and its nodes"
+            f"job {job.job_id} has finished: it is {job.status}. A finished job can be resumed, and its nodes"
             " retried"
         )
     return job

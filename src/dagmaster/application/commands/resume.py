@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.resume_plan import ReuseDecision
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.job_records import ClaimedJob
-    from dagmaster.ports.read_store import JobRecord
+    from dagmaster.records.jobs import JobRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ async def resume_job(
     if resume.is_noop:
         has_changes = request.inputs or request.input_texts or request.version is not None
         same = " with these inputs and this version" if has_changes else ""
-        raise NothingToResume(f"job {resume.job.id} completed{same}: name the nodes to run again")
+        raise NothingToResume(f"job {resume.job.job_id} completed{same}: name the nodes to run again")
     command = OutgoingCommand(
         kind=CommandKind.RESUME,
         sent_by=request.sent_by,
@@ -131,10 +131,10 @@ async def _release_holds(app: Application, resume: _Resume) -> None:
         for spec in specs
         if isinstance(spec, WaitSpec) and spec.id.startswith(HOLD_LABEL)
     }
-    for node in await app.read.nodes(resume.job.id, list(signals)):
+    for node in await app.read.nodes(resume.job.job_id, list(signals)):
         if node.status != NodeStatus.COMPLETED:
             body: JsonObject = {"name": signals[node.node_id], "payload": None}
-            await app.client.send(resume.job.id, CommandKind.SIGNAL, body, resume.request.sent_by)
+            await app.client.send(resume.job.job_id, CommandKind.SIGNAL, body, resume.request.sent_by)
 
 
 # ── Preconditions ───────────────────────────────────────────────────────────────────────────────────────────
@@ -170,14 +170,14 @@ class _Resume:
         body = json.dumps(
             [self.graph.content_hash, self.inputs, sorted(self.request.from_nodes)], sort_keys=True
         )
-        return f"resume:{self.job.id}:{digest(body).hex()}"
+        return f"resume:{self.job.job_id}:{digest(body).hex()}"
 
 
 async def _check_request(app: Application, job_id: str | None, request: ResumeRequest) -> _Resume:
     check_sender(request.sent_by)
     job = await find_job(app, job_id)
     if not job.is_finished:
-        raise JobNotFinished(f"job {job.id} is {job.status}: only a finished job can be resumed")
+        raise JobNotFinished(f"job {job.job_id} is {job.status}: only a finished job can be resumed")
     source_graph = await app.graphs.of_job(job)
     graph = source_graph
     if request.version is not None:
@@ -224,7 +224,7 @@ def changed_names(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue
 
 async def _submit(app: Application, resume: _Resume) -> SubmitResult:
     job = resume.job
-    source = await _load_job(app, job.id)
+    source = await _load_job(app, job.job_id)
     submission = Submission(
         graph=resume.graph,
         inputs=resume.inputs,
@@ -236,7 +236,7 @@ async def _submit(app: Application, resume: _Resume) -> SubmitResult:
         # Jobs of the first versions could have longer ones.
         correlation_id=None if job.correlation_id is None else job.correlation_id[:MAX_CORRELATION_ID],
         workflows=source.workflows,
-        resumed_from=job.id,
+        resumed_from=job.job_id,
         redo=resume.request.from_nodes,
     )
     submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin)
@@ -261,10 +261,10 @@ async def _plan_run(
     event: ResumeRequested | RetryRequested,
     named: frozenset[str],
 ) -> ResumePlanView:
-    stored = await _load_job(app, job.id)
+    stored = await _load_job(app, job.job_id)
     context = await _resume_context(app, named=named)
     rebuilt = Job.rebuild(graph, stored.row, stored.nodes)
-    decisions = plan_rerun(rebuilt, event, job.now, context)
+    decisions = plan_rerun(rebuilt, event, job.read_at, context)
     if isinstance(decisions, str):
         raise CommandRejected(decisions)
     return _plan_view(job, graph, decisions, context, inputs=job.inputs, run=rebuilt.run)
@@ -272,7 +272,7 @@ async def _plan_run(
 
 async def _plan_nothing(app: Application, resume: _Resume) -> ResumePlanView:
     job, graph = resume.job, resume.graph
-    stored = await _load_job(app, job.id)
+    stored = await _load_job(app, job.job_id)
     context = await _resume_context(app)
     decisions = plan_nothing(Job.rebuild(graph, stored.row, stored.nodes), context)
     return _plan_view(job, graph, decisions, context, inputs=job.inputs)
@@ -280,7 +280,7 @@ async def _plan_nothing(app: Application, resume: _Resume) -> ResumePlanView:
 
 async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
     job = resume.job
-    stored = await _load_job(app, job.id)
+    stored = await _load_job(app, job.job_id)
     context = await _resume_context(
         app,
         named=frozenset(resume.request.from_nodes),
@@ -293,9 +293,9 @@ async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
         inputs=resume.inputs,
         env=app.env,
         workflows=stored.workflows,
-        source=await app.results.load_source_job(job.id),
+        source=await app.results.load_source_job(job.job_id),
         redo=resume.request.from_nodes,
-        now=job.now,
+        now=job.read_at,
     )
     decisions = plan_new_job(planned, Job.rebuild(resume.source_graph, stored.row, stored.nodes), context)
     return _plan_view(
@@ -327,7 +327,7 @@ def _plan_view(
         return tuple(_node_view(decision, redact) for decision in decisions if decision.kind is kind)
 
     return ResumePlanView(
-        job_id=job.id,
+        job_id=job.job_id,
         workflow_id=graph.workflow_id,
         version=graph.version,
         is_new_job=is_new_job,

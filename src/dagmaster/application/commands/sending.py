@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.audit_trail import AuditEntry
-    from dagmaster.ports.read_store import JobRecord, Subscription
+    from dagmaster.ports.read_store import Subscription
+    from dagmaster.records.jobs import JobRecord
 
 WAIT_SECONDS: Final = 5.0
 """How long a command waits for its effect, unless its caller says otherwise."""
@@ -94,7 +95,7 @@ async def send_command(
 
     async def store() -> str | None:
         entries = _audit_entries(app, job, command)
-        return await app.client.send(job.id, command.kind, command.body, command.sent_by, audit=entries)
+        return await app.client.send(job.job_id, command.kind, command.body, command.sent_by, audit=entries)
 
     return await await_command(app, job, command, store, wait_seconds=wait_seconds)
 
@@ -112,7 +113,7 @@ async def await_command(
         sent = await _store(job, command, store)
         return await _result(app, sent, None, is_done=False, is_owned=True)
     # Subscribed before it is sent: otherwise the owner could be faster.
-    async with app.read.subscribe(job.id) as subscription:
+    async with app.read.subscribe(job.job_id) as subscription:
         sent = await _store(job, command, store)
         if (await app.read.fleet_counts()).orchestrators == 0:
             return await _result(app, sent, None, is_done=False, is_owned=False)
@@ -133,7 +134,7 @@ async def _store(
 ) -> _SentCommand:
     command_id = await store()
     if command_id is None:
-        raise JobNotFound(f"there is no job {job.id!r}")
+        raise JobNotFound(f"there is no job {job.job_id!r}")
     return _SentCommand(command_id, command, job)
 
 
@@ -146,7 +147,7 @@ def _audit_entries(app: Application, job: JobRecord, command: OutgoingCommand) -
         details = {"node_ids": list(nodes[:MAX_AUDITED]), "count": len(nodes)}
     verb = CommandKind.CANCEL if command.kind is CommandKind.CANCEL_NODES else command.kind
     action = f"{'node' if nodes else 'job'}.{verb}"
-    return [app.origin.entry(action, "job", job.id, details, actor=command.sent_by)]
+    return [app.origin.entry(action, "job", job.job_id, details, actor=command.sent_by)]
 
 
 async def _await_effect(
@@ -171,7 +172,7 @@ async def _await_effect(
 async def _is_pending(app: Application, sent: _SentCommand) -> bool:
     """Return whether no owner has processed a command yet."""
     before = (str(int(sent.command_id) - 1),)
-    pending = await app.read.pending_commands(sent.job.id, after=before, limit=1)
+    pending = await app.read.pending_commands(sent.job.job_id, after=before, limit=1)
     return any(command.command_id == sent.command_id for command in pending)
 
 
@@ -186,7 +187,7 @@ async def _find_answer(
     # The event about a cancel may name a member of the group that the command names.
     node_ids = None if sent.command.kind is CommandKind.CANCEL_NODES else sent.command.node_ids
     while True:
-        events = await app.read.events(sent.job.id, after=seq, node_ids=node_ids)
+        events = await app.read.events(sent.job.job_id, after=seq, node_ids=node_ids)
         for event in events:
             seq = event.seq
             if sent.command.is_answered_by(event, sent.command_id):
@@ -201,7 +202,7 @@ async def _result(
     app: Application, sent: _SentCommand, event: StoredEvent | None, *, is_done: bool, is_owned: bool
 ) -> CommandResult:
     job, command = sent.job, sent.command
-    view = None if event is None else event_view(job.id, event, await job_redactor(app, job))
+    view = None if event is None else event_view(job.job_id, event, await job_redactor(app, job))
     if view is not None:
         sentence = view.sentence
     elif is_done:
@@ -211,7 +212,7 @@ async def _result(
     else:
         sentence = "accepted; no orchestrator is alive, and the next one that starts processes it"
     return CommandResult(
-        job_id=job.id,
+        job_id=job.job_id,
         command_id=sent.command_id,
         command=command.kind,
         node_id=command.node_id,

@@ -38,7 +38,7 @@ async def download_output(app: Application, job_id: str | None, node_id: str) ->
     job = await find_job(app, job_id)
     graph = await app.outlines.get(job.content_hash)
     await find_node(app, job, graph, node_id)
-    values = await app.read.node_values(job.id, node_id)
+    values = await app.read.node_values(job.job_id, node_id)
     secrets = [*JobRedactor(graph.inputs, job.inputs).secrets, *values.hidden]
     return await _download(app, values.output, values.output_ref, secrets)
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.ports.audit_events import StoredEvent
-    from dagmaster.ports.read_store import JobRecord, LogRecord, Position
+    from dagmaster.ports.read_store import LogRecord, Position
+    from dagmaster.records.jobs import JobRecord
 
     NodeSelection = str | Sequence[str] | None
     """One node, several, or all."""
@@ -60,10 +61,10 @@ async def list_events(
         node_ids = shown_graph(await app.outlines.of_job(job)).specs.keys()
     position = start_page(CursorKind.EVENTS, cursor, limit)
     after = after if position is None else int(position[0])
-    records = await app.read.events(job.id, after=after, limit=limit, node_ids=node_ids)
+    records = await app.read.events(job.job_id, after=after, limit=limit, node_ids=node_ids)
     redact = await job_redactor(app, job)
     return Page(
-        items=tuple(event_view(job.id, event, redact) for event in records),
+        items=tuple(event_view(job.job_id, event, redact) for event in records),
         next_cursor=next_cursor(CursorKind.EVENTS, records, limit, lambda event: (event.seq,)),
     )
 
@@ -74,16 +75,16 @@ async def follow_events(
     """Yield the events of a job in order and without gaps; with `follow`, until the job has finished."""
     job = await find_job_with_nodes(app, job_id, node_id)
     redact = await job_redactor(app, job)
-    async with app.read.subscribe(job.id) as subscription:
+    async with app.read.subscribe(job.job_id) as subscription:
         while True:
             # Read before the events: what a finished job has to say is then complete.
-            current = await app.read.job(job.id)
+            current = await app.read.job(job.job_id)
             while True:
-                records = await app.read.events(job.id, after=after, limit=_EVENT_BATCH)
+                records = await app.read.events(job.job_id, after=after, limit=_EVENT_BATCH)
                 for event in records:
                     after = event.seq
                     if node_id is None or event.node == node_id:
-                        yield event_view(job.id, event, redact)
+                        yield event_view(job.job_id, event, redact)
                 if len(records) < _EVENT_BATCH:
                     break
             if not follow or current is None or current.is_finished:
@@ -146,10 +147,10 @@ async def list_logs(  # noqa: PLR0913 - each is a parameter of a request
     job = await find_job_with_nodes(app, job_id, node_id)
     node_ids, until = select_nodes(node_id), end_of_pages(job, until)
     log_filter = LogFilter(node_ids=node_ids, attempt=attempt, since=since, until=until)
-    records = await app.read.logs(job.id, log_filter, after=after, limit=limit, newest_first=newest_first)
+    records = await app.read.logs(job.job_id, log_filter, after=after, limit=limit, newest_first=newest_first)
     redact = await job_redactor(app, job)
     return Page(
-        items=tuple(_log_view(job.id, record, redact) for record in records),
+        items=tuple(_log_view(job.job_id, record, redact) for record in records),
         next_cursor=next_cursor(CursorKind.LOGS, records, limit, lambda record: record.position),
     )
 
@@ -188,19 +189,19 @@ async def follow_log_range(
     log_filter = LogFilter(node_ids=select_nodes(node_id), attempt=attempt, until=until)
     seen: dict[Position, float] = {}
     while True:
-        current = await app.read.job(job.id)
+        current = await app.read.job(job.job_id)
         while True:
-            records = await app.read.logs(job.id, log_filter, after=after, limit=_LOG_BATCH)
+            records = await app.read.logs(job.job_id, log_filter, after=after, limit=_LOG_BATCH)
             for record in records:
                 after = record.position
                 if record.position not in seen:
                     seen[record.position] = float(record.position[0])
-                    yield _log_view(job.id, record, redact)
+                    yield _log_view(job.job_id, record, redact)
             if len(records) < _LOG_BATCH:
                 break
         if not follow or current is None or current.is_finished:
             return
-        if until is not None and current.now - _LOG_OVERLAP_SECONDS > until:
+        if until is not None and current.read_at - _LOG_OVERLAP_SECONDS > until:
             return
         if seen:
             earlier = max(seen.values()) - _LOG_OVERLAP_SECONDS
@@ -253,7 +254,7 @@ async def find_job_with_nodes(app: Application, job_id: str | None, node_id: Nod
     job = await find_job(app, job_id)
     missing = set(select_nodes(node_id))
     if missing:
-        missing -= {record.node_id for record in await app.read.nodes(job.id, sorted(missing))}
+        missing -= {record.node_id for record in await app.read.nodes(job.job_id, sorted(missing))}
     if missing:
         definition = await app.read.definition(job.content_hash) or {}
         nodes = definition.get("nodes") or {}
@@ -266,5 +267,5 @@ def end_of_pages(job: JobRecord, until: float | None) -> float | None:
     """Return the time where pages end: while the job runs, two seconds ago at the latest."""
     if job.is_finished:
         return until
-    settled = job.now - _LOG_OVERLAP_SECONDS
+    settled = job.read_at - _LOG_OVERLAP_SECONDS
     return settled if until is None else min(settled, until)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from dagmaster.application.blocking_reasons import blocking_reasons
 from dagmaster.application.job_lookup import find_job, load_value
 from dagmaster.application.job_snapshot import NodeViews, load_snapshot
 from dagmaster.application.node_lookup import dependencies_of
-from dagmaster.application.queries.jobs import command_view, job_view
+from dagmaster.application.queries.jobs import command_view
 from dagmaster.application.views.jobs import JobDetailView
 from dagmaster.ports.read_store import NodeFilter
+from dagmaster.records.redacted import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,8 +44,8 @@ async def detail_view(
     """Return the view of a snapshot, with the result and the number of attempts."""
     job = snapshot.job
     result = await load_value(app, job.result, job.result_ref, max_bytes=max_bytes)
-    children = await _load_children(app, job.id) if with_children else {}
-    attempts = await app.read.attempt_count(job.id)
+    children = await _load_children(app, job.job_id) if with_children else {}
+    attempts = await app.read.attempt_count(job.job_id)
     return snapshot_view(snapshot, result=result, attempts=attempts, children=children)
 
 
@@ -57,12 +57,10 @@ def snapshot_view(
     children: Mapping[str, NodeRecord] | None = None,
 ) -> JobDetailView:
     """Return the view of a snapshot."""
-    job, redact = snapshot.job, snapshot.redact
-    base = job_view(job, redact)
-    return JobDetailView(
-        **{field.name: getattr(base, field.name) for field in fields(base)},
-        inputs=redact.inputs(job.inputs),
-        result=redact(result),
+    job = snapshot.job
+    detail = JobDetailView.of(
+        job,
+        result=result,
         attempts=attempts,
         counts=snapshot.counts(),
         blocking_reasons=tuple(blocking_reasons(snapshot)),
@@ -72,6 +70,7 @@ def snapshot_view(
         statuses=snapshot.statuses(),
         fan_outs=tuple(snapshot.children),
     )
+    return redacted(detail, snapshot.redact)
 
 
 async def _load_children(app: Application, job_id: str) -> dict[str, NodeRecord]:

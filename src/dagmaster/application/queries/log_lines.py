@@ -63,12 +63,12 @@ async def list_log_lines(  # noqa: PLR0913 - each is a parameter of a request
     lines: list[tuple[Position, LogLineView]] = []
     while len(lines) < limit:
         records = await app.read.logs(
-            job.id, log_filter, after=after, limit=_BATCH, newest_first=newest_first
+            job.job_id, log_filter, after=after, limit=_BATCH, newest_first=newest_first
         )
         for record in records:
             matching = [
                 (position, view)
-                for position, view in await search.lines_of(job.id, record)
+                for position, view in await search.lines_of(job.job_id, record)
                 if not _is_before(position, start, newest_first=newest_first)
             ]
             lines += reversed(matching) if newest_first else matching

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
-    from dagmaster.ports.read_store import AttemptRecord, JobRecord, NodeRecord, TaskRecord
+    from dagmaster.ports.read_store import AttemptRecord, NodeRecord, TaskRecord
+    from dagmaster.records.jobs import JobRecord
 
 _DETAIL_ATTEMPTS: Final = 100
 MEMBERS_AT_ONCE: Final = 1_000
@@ -71,7 +72,7 @@ async def list_children(
     job = await find_job(app, job_id)
     graph = await app.outlines.of_job(job)
     await find_node(app, job, graph, fan_out)
-    children = NodeFilter(job_id=job.id, parent_node_id=fan_out, statuses=statuses)
+    children = NodeFilter(job_id=job.job_id, parent_node_id=fan_out, statuses=statuses)
     return await list_nodes(app, children, cursor=cursor, limit=limit)
 
 
@@ -87,8 +88,8 @@ async def node_detail(
     record = await find_node(app, job, graph, node_id)
     redact = JobRedactor(graph.inputs, job.inputs)
     place = None if record.parent_node_id is None else child_of(node_id)
-    values = await app.read.node_values(job.id, node_id, child_of=place)
-    children = {} if record.source_count is None else await app.read.child_counts(job.id, [node_id])
+    values = await app.read.node_values(job.job_id, node_id, child_of=place)
+    children = {} if record.source_count is None else await app.read.child_counts(job.job_id, [node_id])
     members = await _begun_members(app, job, graph, record)
     is_waiting = not job.is_finished and record.status is NodeStatus.WAITING
     snapshot = JobSnapshot(
@@ -98,11 +99,11 @@ async def node_detail(
         lease_seconds=app.read.lease_seconds,
         nodes={node_id: record, **{member.node_id: member for member in members}},
         children=children,
-        waits=await app.read.waits(job.id, [node_id]) if is_waiting else {},
+        waits=await app.read.waits(job.job_id, [node_id]) if is_waiting else {},
     )
     base = snapshot.node_view(record)
     output = await load_value(app, values.output, values.output_ref, max_bytes=max_bytes)
-    attempts = await app.read.attempts(job.id, node_id, limit=_DETAIL_ATTEMPTS)
+    attempts = await app.read.attempts(job.job_id, node_id, limit=_DETAIL_ATTEMPTS)
     # What a task's params name as secret is redacted in everything that is shown beside them.
     hide = redact.with_secrets(values.hidden)
     return NodeDetailView(
@@ -110,12 +111,12 @@ async def node_detail(
         workflow_id=job.workflow_id,
         version=job.version,
         handler_version=record.handler_version,
-        attempts=tuple(attempt_view(job.id, attempt, hide) for attempt in reversed(attempts)),
+        attempts=tuple(attempt_view(job.job_id, attempt, hide) for attempt in reversed(attempts)),
         has_item=values.has_item,
         item=hide(values.item),
         params=hide(values.params),
         output=hide(output),
-        read_at=job.now,
+        read_at=job.read_at,
     )
 
 
@@ -127,7 +128,7 @@ async def _begun_members(
         return []
     members = members_of(graph, group.node_id)
     while some := list(islice(members, MEMBERS_AT_ONCE)):
-        rows = await app.read.nodes(job.id, some)
+        rows = await app.read.nodes(job.job_id, some)
         if any(row.status not in NOT_BEGUN_MEMBER for row in rows):
             return rows
     return []
@@ -141,11 +142,11 @@ async def list_attempts(
     job = await find_job(app, job_id)
     graph = await app.outlines.of_job(job)
     await find_node(app, job, graph, node_id)
-    records = await app.read.attempts(job.id, node_id, after=after, limit=limit)
-    values = await app.read.node_values(job.id, node_id)
+    records = await app.read.attempts(job.job_id, node_id, after=after, limit=limit)
+    values = await app.read.node_values(job.job_id, node_id)
     hide = JobRedactor(graph.inputs, job.inputs).with_secrets(values.hidden)
     return Page(
-        items=tuple(attempt_view(job.id, record, hide) for record in records),
+        items=tuple(attempt_view(job.job_id, record, hide) for record in records),
         next_cursor=next_cursor(CursorKind.ATTEMPTS, records, limit, lambda record: (record.attempt,)),
     )
 

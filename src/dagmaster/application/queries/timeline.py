@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dagmaster.application.context import Application
-    from dagmaster.ports.read_store import JobRecord
     from dagmaster.ports.timelines import TimelineRecord
+    from dagmaster.records.jobs import JobRecord
 
 MAX_TIMELINE: Final = 10_000
 """The most rows of a page."""
@@ -30,19 +30,19 @@ async def job_timeline(
     """Return a page of the timeline of a job."""
     after = start_page(CursorKind.TIMELINE, cursor, limit, max_limit=MAX_TIMELINE)
     job = await find_job(app, job_id)
-    records = await app.read.timelines.rows(job.id, after=after, limit=limit)
+    records = await app.read.timelines.rows(job.job_id, after=after, limit=limit)
     rows = [row for row in records if is_written(row.node_id)]
     unknown = [row.node_id for row in rows if row.attempt == 0 and row.started_at is None]
-    waits = await app.read.waits(job.id, unknown) if unknown else {}
+    waits = await app.read.waits(job.job_id, unknown) if unknown else {}
     since = {node_id: wait.since for node_id, wait in waits.items()}
     names = list(dict.fromkeys(row.worker for row in rows if row.worker is not None))
     numbers = {name: number for number, name in enumerate(names)}
     origin = job.created_at
     return TimelineView(
-        job_id=job.id,
+        job_id=job.job_id,
         status=job.status,
         origin_at=origin,
-        now_seconds=round(job.now - origin, 3),
+        now_seconds=round(job.read_at - origin, 3),
         finished_seconds=None if job.finished_at is None else round(job.finished_at - origin, 3),
         worker_names=tuple(names),
         node_ids=tuple(row.node_id for row in rows),
@@ -68,9 +68,9 @@ def _seconds(times: Iterable[float | None], origin: float) -> tuple[float | None
 async def _critical_path(app: Application, job: JobRecord) -> tuple[str, ...]:
     """Return the critical path of a job, with the last child of each fan-out on it."""
     graph = shown_graph(await app.outlines.of_job(job))
-    records = {record.node_id: record for record in await app.read.nodes(job.id, list(graph.specs))}
+    records = {record.node_id: record for record in await app.read.nodes(job.job_id, list(graph.specs))}
     ends = {
-        node_id: job.now if record.finished_at is None else record.finished_at
+        node_id: job.read_at if record.finished_at is None else record.finished_at
         for node_id, record in records.items()
         if record.status not in _NOT_RUN
     }
@@ -78,7 +78,7 @@ async def _critical_path(app: Application, job: JobRecord) -> tuple[str, ...]:
     children: dict[str, str] = {}
     fan_outs = [node_id for node_id in path if records[node_id].source_count is not None]
     while fan_outs:
-        children |= (last := await app.read.timelines.last_children(job.id, fan_outs))
+        children |= (last := await app.read.timelines.last_children(job.job_id, fan_outs))
         # A child may be a fan-out, too; of others there are no children.
         fan_outs = list(last.values())
     return tuple(step for node_id in path for step in _with_children(node_id, children))

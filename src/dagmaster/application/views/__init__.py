@@ -41,10 +41,8 @@ from dagmaster.application.views.jobs import (
     JobDetailView,
     JobProgressReportView,
     JobProgressView,
-    JobView,
     NodeCountsView,
     NodeProgressReportView,
-    OwnerView,
 )
 from dagmaster.application.views.metrics import (
     DurationBucketView,
@@ -124,6 +122,7 @@ from dagmaster.errors import Problem
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.records.handlers import HandlerRecord
+from dagmaster.records.jobs import JobRecord, OwnerRecord
 from dagmaster.records.page import Page
 from dagmaster.records.record import Record
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
@@ -178,8 +177,8 @@ __all__ = [
     "JobDetailView",
     "JobProgressReportView",
     "JobProgressView",
+    "JobRecord",
     "JobStatus",
-    "JobView",
     "JobWhyView",
     "Kind",
     "LeftJobsView",
@@ -200,7 +199,7 @@ __all__ = [
     "NodeWhyView",
     "OrchestratorStatusView",
     "OrchestratorView",
-    "OwnerView",
+    "OwnerRecord",
     "Page",
     "Percentiles",
     "PeriodView",

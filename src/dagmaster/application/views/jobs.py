@@ -12,58 +12,8 @@ from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
 from dagmaster.json_types import JsonObject, JsonValue
 from dagmaster.ports.command_kinds import RUN_AGAIN
-from dagmaster.records.record import READ_AT, Record, Timestamp, derived
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerView(Record):
-    """The orchestrator that owns a job. `silent_seconds`: how long ago its last heartbeat was."""
-
-    orchestrator_id: str
-    host: str
-    pid: int
-    silent_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobView(Record):
-    """A job. `status` is WAITING while only a person, a signal, a timer or a child job can move it."""
-
-    job_id: str
-    name: str
-    workflow_id: str
-    version: int
-    content_hash: str
-    status: JobStatus
-    is_cancelling: bool
-    run: int
-    priority: int
-    submitted_by: str
-    correlation_id: str | None
-    idempotency_key: str | None
-    queue: str | None
-    parent_job_id: str | None
-    parent_node_id: str | None
-    resumed_from: str | None
-    created_at: Timestamp
-    updated_at: Timestamp
-    started_at: Timestamp | None
-    resumed_at: Timestamp | None
-    finished_at: Timestamp | None
-    deadline_at: Timestamp | None
-    duration_seconds: float | None
-    nodes_total: int
-    nodes_finished: int
-    event_seq: int
-    error: JsonObject | None
-    owner: OwnerView | None
-    read_at: Timestamp = field(metadata=READ_AT)
-    """When the job was read, by the clock of the store: ages are measured from here."""
-
-    @property
-    def is_finished(self) -> bool:
-        """Return whether the job has ended."""
-        return self.status in TERMINAL_JOB
+from dagmaster.records.jobs import JobRecord
+from dagmaster.records.record import SECRET_INPUTS, SECRETS, Record, Timestamp, derived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +36,7 @@ def _fan_outs(values: Mapping[str, Any], _read_at: float) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobDetailView(JobView):
+class JobDetailView(JobRecord):
     """A job with its values and nodes. Secret inputs are redacted.
 
     `attempts`: the number of attempts whose handlers have started, finished or still running; and of those that failed
@@ -95,8 +45,8 @@ class JobDetailView(JobView):
     workflow waits for, in topological order.
     """
 
-    inputs: JsonObject
-    result: JsonValue
+    inputs: JsonObject = field(metadata=SECRET_INPUTS)
+    result: JsonValue = field(metadata=SECRETS)
     attempts: int
     counts: Mapping[str, int]
     blocking_reasons: tuple[BlockingReasonView, ...]

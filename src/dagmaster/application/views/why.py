@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dagmaster.application.views.jobs import BlockingReasonView, JobView
+from dagmaster.application.views.jobs import BlockingReasonView
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import NodeStatus
 from dagmaster.json_types import JsonObject
+from dagmaster.records.jobs import JobRecord
 from dagmaster.records.record import Record
 
 
@@ -69,7 +70,7 @@ class ChildJobWhyView(Record):
 class JobWhyView(Record):
     """Why a job has its status: the reason that matters most, then all nodes, grouped and one by one."""
 
-    job: JobView
+    job: JobRecord
     reason: ReasonView
     child_jobs: tuple[ChildJobWhyView, ...]
     groups: tuple[GroupView, ...]
@@ -81,7 +82,7 @@ class JobWhyView(Record):
 class NodeWhyView(Record):
     """Why a node has its status, link by link to the root cause."""
 
-    job: JobView
+    job: JobRecord
     node_id: str
     chain: tuple[LinkView, ...]
     child_jobs: tuple[ChildJobWhyView, ...]

@@ -16,7 +16,7 @@ from dagmaster.errors import QueryInvalid
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.application.views import JobView, Page
+    from dagmaster.application.views import JobRecord, Page
     from dagmaster.client.system import System
 
 STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "cancelled")
@@ -74,7 +74,7 @@ def list_jobs(
     except QueryInvalid as error:
         raise click.UsageError(str(error)) from error
 
-    async def query(system: System) -> Page[JobView]:
+    async def query(system: System) -> Page[JobRecord]:
         from dagmaster.application.queries.jobs import list_jobs
 
         return await system.call(list_jobs, job_filter, cursor=cursor, limit=limit)

@@ -14,10 +14,10 @@ from dagmaster.text_format import age
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.application.views import JobView
+    from dagmaster.application.views import JobRecord
 
 
-def jobs_table(jobs: Sequence[JobView]) -> Table:
+def jobs_table(jobs: Sequence[JobRecord]) -> Table:
     """Draw a list of jobs. It has a column of names if a job has another name than its workflow."""
     has_names = any(job.name != job.workflow_id for job in jobs)
     rows = [_cells(job, has_names=has_names) for job in jobs]
@@ -42,7 +42,7 @@ _NUMBERS: Final = ("nodes", "took", "age")
 _STYLES: Final = {"job": "bold", "by": DIM}
 
 
-def _cells(job: JobView, *, has_names: bool) -> list[Text]:
+def _cells(job: JobRecord, *, has_names: bool) -> list[Text]:
     total, finished = f"{job.nodes_total:,}", f"{job.nodes_finished:,}"
     return [
         Text(job.job_id),

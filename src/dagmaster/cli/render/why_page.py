@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         BlockingReasonView,
         ChildJobWhyView,
         GroupView,
-        JobView,
+        JobRecord,
         JobWhyView,
         LinkView,
         NodeWhyView,
@@ -68,7 +68,7 @@ def node_why_page(why: NodeWhyView) -> Iterator[RenderableType]:
     yield from _commands(why.job.job_id, why.commands)
 
 
-def _title(job: JobView) -> Text:
+def _title(job: JobRecord) -> Text:
     title = job_status("CANCELLING" if job.is_cancelling else job.status)
     title.append(f"  {job.workflow_id} v{job.version}", style="bold")
     title.append(f"  job {job.job_id}", style=DIM)

@@ -134,7 +134,7 @@ async def invariants(
     Services may keep running: nothing is written.
     """
     if job_id is not None:
-        job_id = (await find_job(app, job_id)).id
+        job_id = (await find_job(app, job_id)).job_id
     return JSONResponse((await audit_batch(admin, job_id=job_id, cursor=cursor)).to_dict())
 
 

@@ -53,7 +53,7 @@ async def nodes_of_job(
 ) -> JSONResponse:
     """List the nodes of a job that have started, with children of fan-outs."""
     job = await find_job(app, job_id)
-    node_filter = NodeFilter(job_id=job.id, statuses=parse_node_statuses(status), top_level=top_level)
+    node_filter = NodeFilter(job_id=job.job_id, statuses=parse_node_statuses(status), top_level=top_level)
     return JSONResponse((await list_nodes(app, node_filter, cursor=cursor, limit=limit)).to_dict())
 
 

@@ -67,8 +67,8 @@ async def stream_of_job(
     record = await live.jobs.find(job_id)
     if logs is not None:
         # Before the stream begins: a node that does not exist is an error, not a stream without its log.
-        await list_logs(app, record.id, **logs, limit=1)
-        messages = stream_with_logs(app, record.id, live.jobs.stream(record, after), **logs)
+        await list_logs(app, record.job_id, **logs, limit=1)
+        messages = stream_with_logs(app, record.job_id, live.jobs.stream(record, after), **logs)
         return EventStream(request, Scope.READ, messages)
     if record.is_finished and after == record.event_seq:
         return Response(status_code=204)

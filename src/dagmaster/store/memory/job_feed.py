@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.job_feed import EventPosition, NodeKey
-    from dagmaster.ports.read_store import ChildCounts, JobRecord, NodeRecord, ReadStore, TaskRecord
+    from dagmaster.ports.read_store import ChildCounts, NodeRecord, ReadStore, TaskRecord
+    from dagmaster.records.jobs import JobRecord
     from dagmaster.store.memory.database import MemoryDatabase
 
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import (
+    TERMINAL_JOB,
     TERMINAL_NODE,
     AttemptStatus,
     JobStatus,
@@ -18,11 +19,10 @@ from dagmaster.ports.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.read_store import (
     AttemptRecord,
     FootprintRecord,
-    JobRecord,
     NodeRecord,
-    OwnerRecord,
     TaskRecord,
 )
+from dagmaster.records.jobs import JobRecord, OwnerRecord
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 from dagmaster.store.fleet_state import heartbeat_age, is_over
 from dagmaster.store.json_columns import from_json
@@ -131,13 +131,14 @@ def job_record(database: MemoryDatabase, job: StoredJob, *, with_values: bool = 
     new, row = job.new, job.row
     total = _nodes_total(database, job)
     resumed = [event.at for event in job.events if event.type == EventType.JOB_RESUMED] if row.run > 1 else []
+    status = displayed_job_status(job)
     return JobRecord(
-        id=new.id,
+        job_id=new.id,
         name=job_name(job),
         workflow_id=new.workflow_id,
         version=new.version,
         content_hash=new.content_hash,
-        status=displayed_job_status(job),
+        status=status,
         run=row.run,
         priority=new.priority,
         submitted_by=new.submitted_by,
@@ -148,7 +149,7 @@ def job_record(database: MemoryDatabase, job: StoredJob, *, with_values: bool = 
         parent_node_id=None if new.parent is None else new.parent.node_id,
         resumed_from=new.resumed_from,
         event_seq=len(job.events),
-        is_cancelling=row.cancel_requested,
+        is_cancelling=row.cancel_requested and status not in TERMINAL_JOB,
         is_ending=row.ending,
         error=job.error,
         nodes_total=total,
@@ -159,7 +160,7 @@ def job_record(database: MemoryDatabase, job: StoredJob, *, with_values: bool = 
         resumed_at=resumed[-1] if resumed else None,
         finished_at=job.finished_at,
         deadline_at=row.deadline_at,
-        now=database.clock.now(),
+        read_at=database.clock.now(),
         owner=_owner(database, job.owner_id),
         inputs=json.loads(new.inputs) if with_values else {},
         result=job.result.value() if with_values and job.result is not None else None,
@@ -198,7 +199,7 @@ def _owner(database: MemoryDatabase, owner_id: str | None) -> OwnerRecord | None
     if owner is None or owner_id is None:
         return None
     return OwnerRecord(
-        owner_id=owner_id,
+        orchestrator_id=owner_id,
         host=PLACE[0],
         pid=PLACE[1],
         silent_seconds=heartbeat_age(database.clock.now(), owner.heartbeat_at, None),

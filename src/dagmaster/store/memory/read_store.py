@@ -58,7 +58,6 @@ if TYPE_CHECKING:
         FleetRecord,
         FootprintRecord,
         JobFilter,
-        JobRecord,
         LogFilter,
         NodeFilter,
         NodeRecord,
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
         TaskRecord,
     )
     from dagmaster.records.handlers import HandlerRecord
+    from dagmaster.records.jobs import JobRecord
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode
 
 _FAILURES: Final = frozenset(

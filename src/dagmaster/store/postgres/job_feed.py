@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.job_feed import EventPosition, NodeKey
-    from dagmaster.ports.read_store import JobRecord, NodeRecord, TaskRecord
+    from dagmaster.ports.read_store import NodeRecord, TaskRecord
+    from dagmaster.records.jobs import JobRecord
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
     from dagmaster.store.postgres.job_subscriptions import JobSubscriptions
 

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import TERMINAL_JOB, AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.footprints import footprint_of, footprint_of_output
-from dagmaster.ports.read_store import (
-    AttemptRecord,
-    FootprintRecord,
-    JobRecord,
-    LogRecord,
-    NodeRecord,
-    OwnerRecord,
-    TaskRecord,
-)
+from dagmaster.ports.read_store import AttemptRecord, FootprintRecord, LogRecord, NodeRecord, TaskRecord
+from dagmaster.records.jobs import JobRecord, OwnerRecord
 from dagmaster.store.fleet_state import heartbeat_age, is_over
 from dagmaster.store.json_columns import from_json
 
@@ -33,18 +26,19 @@ def job_record(row: Record) -> JobRecord:
     owner_id, host, pid, heartbeat_at, has_stopped, last_heartbeat_at = (fields.pop(name) for name in _OWNER)
     if owner_id is not None:
         fields["owner"] = OwnerRecord(
-            owner_id=str(owner_id),
+            orchestrator_id=str(owner_id),
             host=host,
             pid=pid,
-            silent_seconds=heartbeat_age(fields["now"], heartbeat_at, last_heartbeat_at),
+            silent_seconds=heartbeat_age(fields["read_at"], heartbeat_at, last_heartbeat_at),
             is_over=is_over(last_heartbeat_at, has_stopped=has_stopped),
         )
-    for name in ("id", "parent_job_id", "resumed_from"):
+    for name in ("job_id", "parent_job_id", "resumed_from"):
         fields[name] = _id(fields[name])
     for name in ("error", "inputs", "result"):
         if name in fields:
             fields[name] = from_json(fields[name])
-    fields["status"] = JobStatus(fields["status"])
+    status = fields["status"] = JobStatus(fields["status"])
+    fields["is_cancelling"] = fields["is_cancelling"] and status not in TERMINAL_JOB
     total = fields["nodes_total"] = int(fields["nodes_total"])
     finished = fields["nodes_finished"]
     if finished is None:

@@ -65,7 +65,6 @@ if TYPE_CHECKING:
         FleetRecord,
         FootprintRecord,
         JobFilter,
-        JobRecord,
         LogFilter,
         LogRecord,
         NodeFilter,
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
         TaskRecord,
     )
     from dagmaster.records.handlers import HandlerRecord
+    from dagmaster.records.jobs import JobRecord
     from dagmaster.store.postgres.named_queries import Query
 
 _SQL = queries("read")

@@ -13,7 +13,7 @@ from dagmaster.ui.pages.node_rows import node_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.application.views import JobView, PlannedNodeView, ResumePlanView
+    from dagmaster.application.views import JobRecord, PlannedNodeView, ResumePlanView
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class CancelPage:
     back: str
 
 
-def cancel_page(job: JobView) -> CancelPage:
+def cancel_page(job: JobRecord) -> CancelPage:
     """Return the confirmation of a cancellation."""
     path = job_path(job.job_id)
     return CancelPage(
@@ -98,7 +98,7 @@ _REASONS_AGAINST: Final = {
 
 
 def nodes_change_page(
-    job: JobView, verb: NodesChange, selected: Sequence[str], nodes: Sequence[str]
+    job: JobRecord, verb: NodesChange, selected: Sequence[str], nodes: Sequence[str]
 ) -> NodesChangePage:
     """Return the confirmation to change nodes: `nodes`, those of the selected ones that can be."""
     count = len(nodes)
@@ -128,7 +128,7 @@ def nodes_change_origin(job_id: str, of_node: str) -> str:
 
 
 def plan_page(
-    plan: ResumePlanView, job: JobView, *, node_id: str = "", nodes: Sequence[str] = ()
+    plan: ResumePlanView, job: JobRecord, *, node_id: str = "", nodes: Sequence[str] = ()
 ) -> PlanPage:
     """Return what a resume, or the retry of one node, would do."""
     verb, name = ("Retry", node_id) if node_id else ("Resume", job.name)
@@ -154,7 +154,7 @@ def plan_page(
     )
 
 
-def _nodes(job: JobView, planned: Sequence[PlannedNodeView]) -> tuple[PlannedNode, ...]:
+def _nodes(job: JobRecord, planned: Sequence[PlannedNodeView]) -> tuple[PlannedNode, ...]:
     return tuple(
         PlannedNode(
             node.node, node_path(job.job_id, node.node), node.reason.replace("`", ""), _children(node)

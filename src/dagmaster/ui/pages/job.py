@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         EstimateView,
         EventView,
         JobDetailView,
-        JobView,
+        JobRecord,
         LogView,
         NodeView,
         Page,
@@ -232,7 +232,7 @@ def _why(job: JobDetailView, reason: ReasonView | None) -> tuple[str, str]:
     return (text if text.endswith((".", "?", "!")) else f"{text}."), tone
 
 
-def _first_failure(job: JobView, failed: Sequence[NodeView]) -> Link | None:
+def _first_failure(job: JobRecord, failed: Sequence[NodeView]) -> Link | None:
     """Return the node that failed first. A fan-out fails because of a child: then it is that child."""
     fan_outs = {node.parent_node_id for node in failed}
     causes = [node for node in failed if node.node_id not in fan_outs]
@@ -305,7 +305,7 @@ _EVENT_TONES: Final = {"success": "ok", "failure": "failed", "warning": "warning
 
 
 def events_body(
-    job: JobView, page: Page[EventView], *, cursor: str | None, with_children: bool
+    job: JobRecord, page: Page[EventView], *, cursor: str | None, with_children: bool
 ) -> EventsBody:
     """Return a page of the audit log."""
     base = job_path(job.job_id, "events")
@@ -350,7 +350,7 @@ def json_value(value: Any, download: str) -> Value:
 
 
 def logs_body(
-    job: JobView, page: Page[LogView], *, node_ids: Sequence[str] = (), attempt: int | None = None
+    job: JobRecord, page: Page[LogView], *, node_ids: Sequence[str] = (), attempt: int | None = None
 ) -> LogsBody:
     """Return a page of the log as text: of all nodes, or of some of them."""
     chosen = [("node_id", node_id) for node_id in node_ids]
@@ -367,7 +367,7 @@ def logs_body(
     )
 
 
-def map_body(job: JobView, footprints: FootprintsView) -> MapBody:
+def map_body(job: JobRecord, footprints: FootprintsView) -> MapBody:
     """Return the footprints of children, some of them as a table."""
     return MapBody(
         src=f"/api/v1/jobs/{job.job_id}/footprints",

@@ -13,7 +13,7 @@ from dagmaster.ui.pages.times import Duration, Moment, duration, moment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagmaster.application.views import JobView
+    from dagmaster.application.views import JobRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class JobRow:
     resumed_as: str
 
 
-def job_row(job: JobView, successors: Mapping[str, str] | None = None) -> JobRow:
+def job_row(job: JobRecord, successors: Mapping[str, str] | None = None) -> JobRow:
     """Return the row of a job; `successors`: the jobs that resumed others, by the id of the older one."""
     began = job.started_at if job.resumed_at is None else job.resumed_at
     return JobRow(
@@ -72,7 +72,7 @@ def job_path(job_id: str, *parts: str) -> str:
     return "/".join(["/ui/jobs", quote(job_id, safe=""), *(quote(part, safe="") for part in parts)])
 
 
-def percent_of(job: JobView) -> int:
+def percent_of(job: JobRecord) -> int:
     """Return how far a job is, 100 only if it is complete."""
     if job.status is JobStatus.COMPLETED:
         return 100

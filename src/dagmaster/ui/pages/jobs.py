@@ -13,7 +13,7 @@ from dagmaster.ui.pages.job_rows import JobRow, job_row
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.application.views import JobView, Page
+    from dagmaster.application.views import JobRecord, Page
 
 PATH: Final = "/ui/jobs"
 SPANS: Final = {
@@ -92,7 +92,7 @@ class JobsPage:
 
 def jobs_page(
     query: JobsQuery,
-    page: Page[JobView] | None,
+    page: Page[JobRecord] | None,
     *,
     workflows: Sequence[str],
     successors: Mapping[str, str],
@@ -135,7 +135,7 @@ class BulkPage:
     title: str
 
 
-def bulk_page(action: str, jobs: Sequence[JobView]) -> BulkPage:
+def bulk_page(action: str, jobs: Sequence[JobRecord]) -> BulkPage:
     """Return the confirmation of a change of several jobs."""
     rows = [job_row(job) for job in jobs]
     is_cancel = action == "cancel"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dagmaster.application.views import (
         FailureView,
         GraphView,
-        JobView,
+        JobRecord,
         NodeMetricsReport,
         NodeMetricsView,
         VersionDiffView,
@@ -225,7 +225,7 @@ def summary_page(
     metrics: WorkflowMetricsView | None,
     nodes: NodeMetricsReport,
     history: WorkflowHistoryReport,
-    recent: Sequence[JobView],
+    recent: Sequence[JobRecord],
 ) -> WorkflowSummaryPage:
     """Return how the jobs of a workflow do."""
     longest = max((node.p95_duration or 0.0 for node in nodes.nodes), default=0.0)

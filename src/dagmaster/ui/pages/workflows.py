@@ -12,7 +12,7 @@ from dagmaster.ui.pages.workflow_rows import WorkflowRow, workflow_row
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagmaster.application.views import JobView, Page, WorkflowMetricsReport, WorkflowRecord
+    from dagmaster.application.views import JobRecord, Page, WorkflowMetricsReport, WorkflowRecord
 
 PATH = "/ui/workflows"
 
@@ -34,7 +34,7 @@ def workflows_page(
     page: Page[WorkflowRecord],
     *,
     metrics: WorkflowMetricsReport,
-    newest: Mapping[str, JobView],
+    newest: Mapping[str, JobRecord],
     tag: str,
     days: int,
     cursor: str | None,

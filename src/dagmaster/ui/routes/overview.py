@@ -13,7 +13,7 @@ from dagmaster.application.queries.fleet import fleet
 from dagmaster.application.queries.jobs import count_jobs, list_jobs, oldest_jobs
 from dagmaster.application.queries.metrics import failure_metrics, throughput
 from dagmaster.application.queries.workflows import list_workflows
-from dagmaster.application.views import JobStatus, JobView
+from dagmaster.application.views import JobRecord, JobStatus
 from dagmaster.http.services import App
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.read_store import JobFilter
@@ -32,7 +32,7 @@ async def overview(request: Request, app: App) -> Response:
     """Show what runs, what fails, what waits, and who works."""
     since = time.time() - DAY_SECONDS
 
-    async def newest(*statuses: JobStatus, finished_after: float | None = None) -> tuple[JobView, ...]:
+    async def newest(*statuses: JobStatus, finished_after: float | None = None) -> tuple[JobRecord, ...]:
         job_filter = JobFilter(statuses=frozenset(statuses), finished_after=finished_after)
         return (await list_jobs(app, job_filter, limit=ROWS)).items
 

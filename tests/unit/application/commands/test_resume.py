@@ -45,7 +45,7 @@ GRAPH = compile_text("{name: one, inputs: {x: {type: number}}, nodes: {a: {handl
 
 def a_resume(before: Any, after: Any, **request: Any) -> _Resume:
     """Return a resume of a job that had this input, with that one."""
-    job: Any = SimpleNamespace(id="7", inputs={"x": before})
+    job: Any = SimpleNamespace(job_id="7", inputs={"x": before})
     return _Resume(
         job=job,
         source_graph=GRAPH,

@@ -38,7 +38,7 @@ from tests.unit.application.world import (
 
 
 def test_a_list_is_paged_by_cursors_without_gaps_or_repeats():
-    app = an_application(FakeReadStore([a_record(id=str(number)) for number in range(1, 8)]))
+    app = an_application(FakeReadStore([a_record(job_id=str(number)) for number in range(1, 8)]))
     ids, cursor = [], None
     while True:
         page = run(list_jobs(app, cursor=cursor, limit=3))
@@ -77,7 +77,9 @@ def test_a_job_has_the_same_values_in_a_list_and_alone():
 
 
 def test_last_is_the_newest_job_that_is_no_child():
-    store = FakeReadStore([a_record(id="7"), a_record(id="9", parent_job_id="7", parent_node_id="fetch")])
+    store = FakeReadStore(
+        [a_record(job_id="7"), a_record(job_id="9", parent_job_id="7", parent_node_id="fetch")]
+    )
     assert run(job_progress(an_application(store), "last")).job_id == "7"
     assert run(job_progress(an_application(store), None)).job_id == "7"
 
@@ -124,7 +126,7 @@ def test_secrets_are_redacted_in_every_part_of_a_job():
 
 
 def test_a_list_reads_inputs_only_of_jobs_that_have_errors_and_secrets():
-    store = FakeReadStore([a_record(id="7"), a_record(id="8", error={"message": SECRET})])
+    store = FakeReadStore([a_record(job_id="7"), a_record(job_id="8", error={"message": SECRET})])
     page = run(list_jobs(an_application(store)))
     assert store.reads == ["definition x", "job 8"]
     assert [job.error for job in page.items] == [{"message": "***"}, None]
@@ -157,7 +159,9 @@ def test_a_fan_out_lasts_from_when_it_began_also_if_all_its_children_were_lost_a
         node_id="tiles", status=NodeStatus.COMPLETED, source_count=4, started_at=101.0, finished_at=149.0
     )
     children = {"tiles": ChildCounts({NodeStatus.COMPLETED: 4}, 125.0)}
-    view = snapshot_view(a_snapshot(DONE, tiles, around={"children": children}, finished_at=150.0, now=500.0))
+    view = snapshot_view(
+        a_snapshot(DONE, tiles, around={"children": children}, finished_at=150.0, read_at=500.0)
+    )
     assert view.nodes["tiles"].started_at == 101.0
 
 
@@ -168,7 +172,7 @@ def test_the_time_between_two_runs_belongs_to_no_node():
     view = snapshot_view(
         a_snapshot(
             DONE, tiles, after, around={"children": {"tiles": ChildCounts({completed: 4}, 102.0)}},
-            status=JobStatus.COMPLETED, run=2, resumed_at=142.0, finished_at=145.0, now=500.0,
+            status=JobStatus.COMPLETED, run=2, resumed_at=142.0, finished_at=145.0, read_at=500.0,
         )
     )  # fmt: skip
     assert view.duration_seconds == 3.0

@@ -93,7 +93,7 @@ def test_nodes_across_jobs_are_paged_newest_job_first():
     nodes = [
         NodeRecord(node_id="fetch", status=NodeStatus.FAILED, job_id=job_id) for job_id in ("7", "9", "8")
     ]
-    store = FakeReadStore([a_record(id=job_id) for job_id in ("7", "8", "9")], node_records=nodes)
+    store = FakeReadStore([a_record(job_id=job_id) for job_id in ("7", "8", "9")], node_records=nodes)
     app = an_application(store)
     first = run(list_nodes(app, NodeFilter(statuses=frozenset({NodeStatus.FAILED})), limit=2))
     assert [node.job_id for node in first.items] == ["9", "8"]

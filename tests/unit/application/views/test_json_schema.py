@@ -110,7 +110,7 @@ def app() -> Application:
     )  # fmt: skip
     queue = QueueRecord(queue="light", waiting=3, waiting_exclusive=1, claimed=1, oldest_seconds=65.0)
     child_job = a_record(
-        id="8", parent_job_id="7", parent_node_id="fetch", status=JobStatus.FAILED, error={"a": 1}
+        job_id="8", parent_job_id="7", parent_node_id="fetch", status=JobStatus.FAILED, error={"a": 1}
     )
     return an_application(
         FakeReadStore(

@@ -68,7 +68,7 @@ def test_an_invalid_time_is_rejected(monkeypatch, wrong):
 
 
 def test_pages_follow_each_other(monkeypatch):
-    store = FakeReadStore([a_record(id=str(number)) for number in (1, 2, 3)])
+    store = FakeReadStore([a_record(job_id=str(number)) for number in (1, 2, 3)])
     first = json.loads(ask(monkeypatch, store, "--limit", "2", "--json").stdout)
     assert [job["job_id"] for job in first["items"]] == ["3", "2"]
     second = ask(monkeypatch, store, "--limit", "2", "--json", "--cursor", first["next_cursor"])
@@ -77,7 +77,7 @@ def test_pages_follow_each_other(monkeypatch):
 
 
 def test_a_table_is_printed_with_the_cursor_of_the_next_page(monkeypatch):
-    store = FakeReadStore([a_record(id=str(number)) for number in (1, 2, 3)])
+    store = FakeReadStore([a_record(job_id=str(number)) for number in (1, 2, 3)])
     done = ask(monkeypatch, store, "--limit", "2")
     assert "▶ running" in done.stdout
     assert "there are more: add --cursor " in done.stderr

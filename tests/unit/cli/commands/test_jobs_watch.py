@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.job_watch import pause_after, watch_job
 from dagmaster.application.queries.events_and_logs import event_view
@@ -14,7 +14,7 @@ from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.read_records import PendingCommand
-from dagmaster.ports.read_store import ChildCounts, JobRecord
+from dagmaster.ports.read_store import ChildCounts
 from tests.unit.application.world import (
     DONE,
     TILES,
@@ -25,6 +25,9 @@ from tests.unit.application.world import (
     an_event,
     run,
 )
+
+if TYPE_CHECKING:
+    from dagmaster.records.jobs import JobRecord
 
 
 def test_a_rate_is_that_of_the_last_seconds():

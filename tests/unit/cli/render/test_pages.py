@@ -81,7 +81,7 @@ def test_a_task_that_waits_inside_a_worker_is_not_shown_as_running():
 
 
 def test_the_duration_is_that_of_the_last_run():
-    text = page(DONE, status=JobStatus.COMPLETED, run=2, resumed_at=142.0, finished_at=145.0, now=500.0)
+    text = page(DONE, status=JobStatus.COMPLETED, run=2, resumed_at=142.0, finished_at=145.0, read_at=500.0)
     assert "3.0 s in run 2" in text
 
 
@@ -115,7 +115,7 @@ def test_a_page_fits_eighty_columns():
 
 
 def test_a_list_has_a_column_of_names_only_if_a_job_has_a_name():
-    unnamed, named = a_record(), a_record(id="8", name="nightly", is_cancelling=True)
+    unnamed, named = a_record(), a_record(job_id="8", name="nightly", is_cancelling=True)
     jobs = run(list_jobs(an_application(FakeReadStore([unnamed])))).items
     assert drawn(jobs_table(jobs)).splitlines() == [
         "job  status     workflow  nodes    took   age  by",
@@ -127,7 +127,7 @@ def test_a_list_has_a_column_of_names_only_if_a_job_has_a_name():
 
 
 def test_a_narrow_list_cuts_names_and_no_number_or_status():
-    record = a_record(id="116355178019844096", workflow_id="w" * 40, name="n" * 40, submitted_by="s" * 40)
+    record = a_record(job_id="116355178019844096", workflow_id="w" * 40, name="n" * 40, submitted_by="s" * 40)
     line = drawn(jobs_table(run(list_jobs(an_application(FakeReadStore([record])))).items)).splitlines()[1]
     assert len(line) <= 80
     for text in ("116355178019844096", "▶ running", "1/4", "10.0 s", "11 s"):
