@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tests.acceptance.fork_server import DAGMASTER, ROOT
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     import signal
     from collections.abc import Sequence
     from pathlib import Path
-
-TIMEOUT_SECONDS: Final = 60.0
-"""Longer than any step takes on a busy machine."""
 
 
 class Process:
@@ -56,7 +54,7 @@ class Process:
     def until(self, text: str) -> str:
         """Wait for a line that contains this text; return the line."""
         with self._changed:
-            self._changed.wait_for(lambda: text in self.text or self._has_ended, TIMEOUT_SECONDS)
+            self._changed.wait_for(lambda: text in self.text or self._has_ended, PATIENCE_SECONDS)
         lines = [line for line in self.lines if text in line]
         assert lines, f"{text!r} was not printed:\n{self.text}"
         return lines[0]
@@ -66,8 +64,8 @@ class Process:
 
     def wait(self) -> int:
         """Wait until it exits; return the exit code."""
-        code = self._process.wait(TIMEOUT_SECONDS)
-        self._reader.join(TIMEOUT_SECONDS)
+        code = self._process.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
         return code
 
     def end(self) -> None:
@@ -75,7 +73,7 @@ class Process:
         if self._process.poll() is None:
             self._process.terminate()
         try:
-            self._process.wait(TIMEOUT_SECONDS)
+            self._process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
         self.wait()

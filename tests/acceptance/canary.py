@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from dagmaster.cli.main import cli
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.fork_server import DAGMASTER, CommandProcess, run_command
+from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ class Sandbox:
             for service in services:
                 service.terminate()
             for service in services:
-                assert_clean(service.communicate(timeout=60)[0], str(service.args))
+                assert_clean(service.communicate(timeout=PATIENCE_SECONDS)[0], str(service.args))
 
     def submit(self, name: str) -> str:
         printed = self.dagmaster("submit", f"{name}.yaml", "-I", "inputs.json", "--json")

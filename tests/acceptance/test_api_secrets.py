@@ -19,6 +19,7 @@ from dagmaster.http.app import route_scopes
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
 from tests.acceptance.canary import KEY, LISTED, NESTED, PIN, Sandbox, assert_clean, canary_sandbox, leaks
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -68,16 +69,16 @@ async def served_api(sandbox: Sandbox, key: str) -> AsyncIterator[ApiClient]:
     config, blobs = DatabaseConfig(dsn=sandbox.dsn), sandbox.folder / "postgres-blobs"
     service = ServerService(config, load_settings(), blobs, listener)
     running = asyncio.create_task(service.run())
-    await asyncio.wait_for(service.ready.wait(), 30)
+    await asyncio.wait_for(service.ready.wait(), PATIENCE_SECONDS)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
         async with httpx.AsyncClient(
-            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE_SECONDS
         ) as http:
             yield ApiClient(http)
     finally:
         service.stop()
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait_for(running, PATIENCE_SECONDS)
 
 
 def get_paths(names: dict[str, list[str]]) -> list[str]:

@@ -16,6 +16,7 @@ import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.fork_server import DAGMASTER, ROOT, run_command
+from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 HELLO = str(ROOT / "workflows" / "hello_world.yaml")
@@ -62,7 +63,12 @@ def test_every_command_has_help():
 def from_its_entry_point(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a shell does: the others here are forked from a process that has imported dagmaster."""
     return subprocess.run(
-        [DAGMASTER, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=120, check=False
+        [DAGMASTER, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
 
 
@@ -234,7 +240,7 @@ def test_an_interrupt_cancels_the_job_and_exits_with_130(write):
     assert process.stderr is not None
     assert "a: dispatched" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, message = process.communicate(timeout=60)
+    _, message = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert "b: CANCELLED" in message
 
@@ -273,7 +279,7 @@ def test_two_interrupts_exit_at_once(tmp_path, write):
     process.send_signal(signal.SIGINT)
     assert "cancelling" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    assert "exiting now" in process.communicate(timeout=60)[1]
+    assert "exiting now" in process.communicate(timeout=PATIENCE_SECONDS)[1]
     assert process.returncode in (130, -signal.SIGINT)
 
 
@@ -396,7 +402,7 @@ def on_a_terminal(*command: str) -> str:
         if not chunk:
             break
         message += chunk
-    process.wait(timeout=60)
+    process.wait(timeout=PATIENCE_SECONDS)
     os.close(leader)
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", message.decode())
 

@@ -20,6 +20,7 @@ from dagmaster.geo.fathom import synthetic_data
 from dagmaster.geo.fathom.depth_codes import RETURN_PERIODS, band_name
 from dagmaster.ports.catalog import Search
 from tests.acceptance.fork_server import DAGMASTER, ROOT, run_command
+from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
@@ -94,11 +95,11 @@ class Dev:
     def __enter__(self) -> None:
         assert self.process.stdout is not None
         if not any(line.startswith("ready in") for line in iter(self.process.stdout.readline, "")):
-            raise AssertionError(f"dagmaster dev ended with code {self.process.wait(60)}")
+            raise AssertionError(f"dagmaster dev ended with code {self.process.wait(PATIENCE_SECONDS)}")
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=PATIENCE_SECONDS)
 
 
 def short_names(files: Iterable[str]) -> list[str]:

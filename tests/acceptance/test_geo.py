@@ -30,6 +30,7 @@ from dagmaster.settings import Settings
 from dagmaster.testing import run_workflow
 from dagmaster.worker.lazy_services import LazyServices
 from tests.acceptance.background_process import Process
+from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 ROOT = Path(__file__).parents[2]
@@ -189,7 +190,9 @@ def test_the_demo_does_not_share_the_database_of_running_services(tmp_path):
         try:
             other.until("is ready")
             command = [sys.executable, str(ROOT / "examples" / "landsat.py"), "--chaos"]
-            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+            done = subprocess.run(
+                command, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+            )
         finally:
             other.end()
         assert done.returncode == 1
@@ -214,7 +217,7 @@ def test_a_killed_worker_changes_no_pixel(tmp_path):
         def ask(*arguments: str) -> str:
             command = [sys.executable, "-m", "dagmaster", *arguments]
             return subprocess.run(
-                command, env=env, capture_output=True, text=True, check=True, timeout=60
+                command, env=env, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
             ).stdout
 
         tiles = json.loads(ask("jobs", "footprints", "last"))["features"]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.background_process import TIMEOUT_SECONDS
 from tests.acceptance.fork_server import ROOT
 from tests.acceptance.test_readme import DEV, Shell, read_steps, shell
+from tests.patience import PATIENCE_SECONDS
 
 __all__ = ["shell"]
 ADDRESS = "http://127.0.0.1:8420"
@@ -35,7 +35,7 @@ def test_the_tutorial_works_as_written(shell: Shell):
     tools = Path(sys.executable).parent
     done = subprocess.run(
         ["bash", "-eu", "-c", script], cwd=shell.folder, env=shell.env | {"PATH": f"{tools}:{shell.env['PATH']}"},
-        capture_output=True, text=True, check=False, timeout=2 * TIMEOUT_SECONDS,
+        capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS,
     )  # fmt: skip
     outputs = done.stdout.split("\n# next\n")[1:]
     assert done.returncode == 0, f"{lines[len(outputs) - 1]}\n{outputs[-1][-2000:]}{done.stderr[-2000:]}"

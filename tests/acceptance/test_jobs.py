@@ -15,6 +15,7 @@ import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess, run_command
+from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, make_server_folder
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def sandbox():
         for service in services:
             service.send_signal(signal.SIGTERM)
         for service in services:
-            service.wait(timeout=60)
+            service.wait(timeout=PATIENCE_SECONDS)
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -297,7 +298,7 @@ def test_a_job_without_a_worker_names_the_command_to_start_one_and_can_be_cancel
         assert any("no live worker serves this queue" in line for line in watching.stderr)
         watching.send_signal(signal.SIGINT)
         assert "the job continues" in watching.stderr.read()
-        assert watching.wait(timeout=60) == 130
+        assert watching.wait(timeout=PATIENCE_SECONDS) == 130
     done = sandbox.json("jobs", "cancel", job_id, "--wait")
     assert (done["status"], done["nodes"]["a"]["status"]) == ("CANCELLED", "CANCELLED")
 

@@ -16,9 +16,10 @@ import asyncpg
 import pytest
 
 from dagmaster.store.postgres import schema_version
-from tests.acceptance.background_process import TIMEOUT_SECONDS, Process
+from tests.acceptance.background_process import Process
 from tests.acceptance.fork_server import ROOT
 from tests.acceptance.test_services import new_sandbox
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,7 +102,7 @@ class Fleet:
         async def poll() -> None:
             connection = await asyncpg.connect(self.box.env["DAGMASTER_DATABASE_URL"])
             try:
-                async with asyncio.timeout(TIMEOUT_SECONDS):
+                async with asyncio.timeout(PATIENCE_SECONDS):
                     while not await connection.fetchval(query):  # noqa: ASYNC110 - other processes change it
                         await asyncio.sleep(0.05)
             finally:

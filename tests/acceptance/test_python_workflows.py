@@ -12,6 +12,7 @@ import pytest
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.fork_server import ROOT, run_command
 from tests.acceptance.test_readme import read_steps
+from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 EXAMPLE = str(ROOT / "examples" / "decorated.py")
@@ -118,7 +119,7 @@ def test_an_example_of_a_graph_in_code_runs_as_a_script(script, line):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert line in done.stdout

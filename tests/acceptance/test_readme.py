@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
-from tests.acceptance.background_process import TIMEOUT_SECONDS, Process
+from tests.acceptance.background_process import Process
 from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess, run_command
+from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Shell:
             # From the entry point: what can be imported depends on how the interpreter starts.
             self.processes.append(Process(arguments[:-1], self.env, subprocess.Popen, self.folder))
             return None
-        return run_command(*self._expand(arguments), env=self.env, cwd=self.folder, timeout=TIMEOUT_SECONDS)
+        return run_command(*self._expand(arguments), env=self.env, cwd=self.folder, timeout=PATIENCE_SECONDS)
 
     def start(self, *arguments: str) -> Process:
         """Run a command in a terminal of its own."""
@@ -164,6 +165,6 @@ def test_a_folder_beside_the_handlers_does_not_hide_an_installed_package(tmp_pat
     (tmp_path / "myapp" / "tasks.py").write_text(f"import json\n{HANDLER}")
     command = [DAGMASTER, "handlers", "list", "--handlers", "myapp.tasks"]
     listed = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=TIMEOUT_SECONDS
+        command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
     )
     assert "night.count" in listed.stdout

@@ -19,6 +19,7 @@ from tests.acceptance.canary import (
     canary_sandbox,
     leaks,
 )
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +109,7 @@ def test_no_command_that_controls_a_job_and_no_table_shows_a_secret(sandbox: San
         payload = json.dumps({"key": KEY, "pin": PIN, "nested": [{NESTED: LISTED}]})
         sandbox.dagmaster("jobs", "signal", job, "go", payload, "--json")
         for process in (*watchers, *followers):
-            assert_clean(process.communicate(timeout=60)[0], str(process.args))
+            assert_clean(process.communicate(timeout=PATIENCE_SECONDS)[0], str(process.args))
         for arguments in (("resume", job), ("retry", job, "work"), ("resume", job, "--from", "work")):
             for more in ((), ("--json",)):
                 sandbox.dagmaster("jobs", *arguments, *more)

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,9 @@ import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
-from tests.acceptance.background_process import TIMEOUT_SECONDS, Process
+from tests.acceptance.background_process import Process
 from tests.acceptance.fork_server import CommandProcess, run_command
+from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class Sandbox:
         return process
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return run_command(*arguments, env=self.env, timeout=TIMEOUT_SECONDS)
+        return run_command(*arguments, env=self.env, timeout=PATIENCE_SECONDS)
 
     def count(self, query: str) -> int:
         """Query the database directly: a command would take as long as a cancelled task is waited for."""
@@ -103,7 +105,8 @@ class Sandbox:
 
     def until(self, condition: Callable[[], Any]) -> Any:
         """Poll until a condition is true; return its value."""
-        for _ in range(int(TIMEOUT_SECONDS / 0.02)):
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < ends:
             value = condition()
             if value:
                 return value

@@ -16,6 +16,7 @@ from dagmaster.ui.navigation import Mode
 from dagmaster.ui.site import Site
 from tests.browser.visitor import Visitor
 from tests.browser.workflows import HANDLERS, WORKFLOWS
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.http.loopback import serve
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def server() -> Iterator[Loopback]:
                 f"{loopback.url}/api/v1/workflows",
                 json={"text": text},
                 headers=headers,
-                timeout=30,
+                timeout=PATIENCE_SECONDS,
                 trust_env=False,
             )
             assert answer.status_code == 201, answer.text

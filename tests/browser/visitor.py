@@ -11,6 +11,7 @@ from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import expect
 
 from dagmaster.http.auth import SESSION_COOKIE
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.api_keys import Scope
     from tests.unit.http.loopback import Loopback
 
-SECONDS = 20.0
 KEEPS_TRACES: Final = os.environ.get("TRACES") == "1"
 """Whether a failed test leaves a trace of Playwright, too. Recording the page at each step takes a fifth of all time."""
 COUNT_SOURCES = """
@@ -30,7 +30,7 @@ COUNT_SOURCES = """
     };
 """
 """A script that keeps every EventSource of a page in `sources`."""
-expect.set_options(timeout=SECONDS * 1000)
+expect.set_options(timeout=PATIENCE_SECONDS * 1000)
 
 
 class Visitor:
@@ -43,7 +43,7 @@ class Visitor:
         self.api = httpx.Client(
             base_url=server.url,
             headers={"Authorization": f"Bearer {server.key}"},
-            timeout=SECONDS,
+            timeout=PATIENCE_SECONDS,
             trust_env=False,
         )
         self._contexts: list[BrowserContext] = []
@@ -61,7 +61,7 @@ class Visitor:
         # Requests of a page with a service worker cannot be intercepted by a test.
         options.setdefault("service_workers", "block")
         context = self._browser.new_context(base_url=self.server.url, **options)
-        context.set_default_timeout(SECONDS * 1000)
+        context.set_default_timeout(PATIENCE_SECONDS * 1000)
         self._contexts.append(context)
         if KEEPS_TRACES:
             context.tracing.start(snapshots=True)

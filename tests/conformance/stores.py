@@ -34,6 +34,7 @@ from dagmaster.store.postgres.remote_workers import PostgresRemoteWorkers
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from dagmaster.testing.clock import FakeClock
 from tests.conformance.server import dsn_of, release_database, take_database
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -359,7 +360,7 @@ class PostgresWorld:
                 marks.append(mark)
         await self._admin.execute("NOTIFY settled")
         for mark in marks:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await mark.wait()
 
     async def job(self, job_id: str) -> SeenJob:
@@ -458,7 +459,7 @@ def in_world(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
         async def run_world() -> None:
             await world.open()
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_SECONDS):
                     await test(world=world, **values)
             finally:
                 await world.close()

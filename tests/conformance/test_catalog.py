@@ -25,6 +25,7 @@ from tests.conformance.catalogs import (
     open_catalog,
 )
 from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -538,7 +539,7 @@ def test_first_items_of_many_collections_at_once_all_arrive(pgstac_server):
     def first(number: int) -> Registered:
         catalog = open_catalog(pgstac_server)
         catalog.ensure_collection(a_collection(f"c{number}"))
-        together.wait(60)
+        together.wait(PATIENCE_SECONDS)
         return catalog.register([an_item("a", collection=f"c{number}")])
 
     with ThreadPoolExecutor(6) as pool:

@@ -16,6 +16,7 @@ from dagmaster.ports.task_ledger import DrainRequest, TaskReport
 from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
 from tests.conformance.jobs import Played, Scene, a_task, submitted, wait_for_event
 from tests.conformance.stores import MemoryWorld
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -215,12 +216,12 @@ async def test_a_worker_that_drains_leaves_the_wake_ups_to_others(world):
     for count, worker_id in enumerate((before, meanwhile, other), start=1):
         request = ClaimRequest(worker_id=worker_id, wait_seconds=600.0)
         requests.append(asyncio.create_task(tasks.claim(request, "ci", is_connected)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while len(tasks._polls) < count:  # noqa: ASYNC110 - nothing signals that a request waits
                 await asyncio.sleep(0)
     assert await client.drain(meanwhile)
     await scene.dispatch("a")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert [task["node_id"] for task in (await requests[2]).tasks] == ["a"]
     tasks.stop()
     assert [(view.tasks, view.drain) for view in await asyncio.gather(*requests[:2])] == [((), True)] * 2

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dagmaster.ports.read_store import TaskFilter
 from tests.conformance.jobs import Played, Scene, submitted
 from tests.conformance.stores import PostgresWorld
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from dagmaster.ports.orchestrator_store import OrchestratorStore
@@ -31,7 +32,7 @@ class Changes:
         self.jobs.put_nowait(job_id)
 
     async def next(self) -> str:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.jobs.get()
 
 

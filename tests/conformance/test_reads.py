@@ -26,6 +26,7 @@ from dagmaster.ports.task_journal import LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, submitted
 from tests.conformance.stores import PostgresWorld
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.world import application_on
 
 if TYPE_CHECKING:
@@ -1291,11 +1292,11 @@ async def test_a_subscription_wakes_when_a_job_finishes_and_when_a_command_was_p
         await scene.client.send(scene.job_id, CommandKind.SIGNAL, {"name": "s"}, "ada")
         (command,) = await scene.orchestrator.read_commands(10)
         await scene.write(commands=[command.id])
-        assert await subscription.wait(5.0)
-        assert await second.wait(5.0)
+        assert await subscription.wait(PATIENCE_SECONDS)
+        assert await second.wait(PATIENCE_SECONDS)
         assert not await subscription.wait(0.05)
         await finish(scene.orchestrator, scene.job_id, JobStatus.COMPLETED)
-        assert await subscription.wait(5.0)
+        assert await subscription.wait(PATIENCE_SECONDS)
     async with reader.subscribe(scene.job_id) as subscription:
         assert not await subscription.wait(0.05)
 
@@ -1324,7 +1325,7 @@ async def test_a_subscription_that_was_disconnected_wakes_its_reader_and_listens
     async with reader.subscribe(scene.job_id) as subscription:
         if isinstance(world, PostgresWorld):
             await world.disconnect(reader.subscriptions.listener)
-            assert await subscription.wait(5.0), (
+            assert await subscription.wait(PATIENCE_SECONDS), (
                 "the connection was lost: a notification may have been missed"
             )
             # Loss and reconnection are one wake-up if the loss was seen before the wait, and two otherwise.
@@ -1333,7 +1334,7 @@ async def test_a_subscription_that_was_disconnected_wakes_its_reader_and_listens
                 pass
         assert not await subscription.wait(0.05)
         await finish(scene.orchestrator, scene.job_id, JobStatus.COMPLETED)
-        assert await subscription.wait(5.0)
+        assert await subscription.wait(PATIENCE_SECONDS)
 
 
 async def test_reads_run_side_by_side(world):

@@ -11,6 +11,7 @@ from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.remote_workers import NewWorker
 from dagmaster.ports.task_ledger import TaskReport
 from tests.conformance.jobs import Scene, a_task, wait_for_event
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from dagmaster.ports.remote_workers import RemoteWorker, RemoteWorkers
@@ -281,5 +282,5 @@ async def test_one_request_of_each_kind_is_woken_and_passes_the_wake_up_on(world
         assert fifth.is_set(), "a wake-up that was not used is passed on"
     with same.waiting() as seventh:
         await dispatch(world, scene, "h", attempt=2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await seventh.wait()

@@ -23,6 +23,7 @@ from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
 from dagmaster.geo.gdal import gdal_env, open_raster
 from dagmaster.ports.handler_services import Share
 from tests.conformance.storages import BACKENDS, Place, place_of, served
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,7 +173,7 @@ def twin_processes(place: Place, folder: Path, size: int) -> list[list[object]]:
         assert twin.stdin is not None
         twin.stdin.write("\n")
         twin.stdin.flush()
-    return [json.loads(twin.communicate(timeout=60)[0]) for twin in twins]
+    return [json.loads(twin.communicate(timeout=PATIENCE_SECONDS)[0]) for twin in twins]
 
 
 def twin_threads(place: Place, folder: Path, size: int) -> list[list[object]]:

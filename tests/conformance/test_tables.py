@@ -22,6 +22,7 @@ from dagmaster.geo.rules import arrow_features
 from dagmaster.table_schemas import TableSpec
 from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
 from tests.conformance.table_worker import ROWS, rows_of, tables_at
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 NAMES = (f"t{number}" for number in itertools.count(1))
-A_LONG_WHILE = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -339,7 +339,7 @@ def test_many_processes_upload_the_same_and_other_chunks_and_nothing_is_lost_or_
     orders = [chunks, chunks[::-1], chunks[2:] + chunks[:2]]
     workers = [uploading(place, name, "3", *order) for order in orders]
     for worker in workers:
-        worker.communicate(timeout=A_LONG_WHILE)
+        worker.communicate(timeout=PATIENCE_SECONDS)
         assert worker.returncode == 0
     assert names_in(tables, name) == sorted(f"{chunk}/{number}" for chunk in chunks for number in range(ROWS))
 
@@ -378,9 +378,9 @@ def test_of_two_that_upload_one_chunk_to_postgis_the_second_waits_for_the_first(
             and not connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone()
         ):
             second.join(0.01)
-        first.communicate("go on\n", timeout=A_LONG_WHILE)
+        first.communicate("go on\n", timeout=PATIENCE_SECONDS)
         assert first.returncode == 0
-    second.join(A_LONG_WHILE)
+    second.join(PATIENCE_SECONDS)
     assert names_in(tables, name) == sorted(rows_of("a")["name"].to_pylist())
 
 
@@ -396,8 +396,8 @@ def test_chunks_are_removed_after_the_uploads(tables, place, name):
         # It waits: nothing happens until the upload goes on.
         keeping.join(0.2)
         assert removed == []
-        upload.communicate("go on\n", timeout=A_LONG_WHILE)
-    keeping.join(A_LONG_WHILE)
+        upload.communicate("go on\n", timeout=PATIENCE_SECONDS)
+    keeping.join(PATIENCE_SECONDS)
     assert removed == [20_000]
     assert names_in(tables, name) == []
 
@@ -421,7 +421,7 @@ def test_many_make_tables_in_a_new_schema_of_postgis_at_once(postgis):
     start = threading.Barrier(len(names))
 
     def make(name: str) -> bool:
-        start.wait(A_LONG_WHILE)
+        start.wait(PATIENCE_SECONDS)
         return tables.create(spec(name))
 
     with ThreadPoolExecutor(len(names)) as pool:

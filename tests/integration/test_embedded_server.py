@@ -24,15 +24,13 @@ import pytest
 from dagmaster.errors import DataDirectoryUnusable, EmbeddedPostgresUnavailable
 from dagmaster.store.embedded import cluster, process
 from dagmaster.store.embedded.server import EmbeddedPostgres, default_data_dir
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-SECONDS = 60.0
-"""How long a condition may take on a machine that does ten other things."""
 
 
 # ── New, shared, left ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -604,7 +602,7 @@ def ask(dsn: str, sql: str) -> Any:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    ends = time.monotonic() + SECONDS
+    ends = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < ends, "it did not happen"
         time.sleep(0.002)

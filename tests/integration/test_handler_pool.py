@@ -24,6 +24,7 @@ from dagmaster.worker.executor import Executor
 from dagmaster.worker.lazy_services import LazyServices
 from dagmaster.worker.process_pool import HandlerProcesses
 from tests.conformance.server import dsn_of, release_database, take_database
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +72,7 @@ def execute(services: ServicesConfig, *tasks: tuple[str, dict[str, Any]]) -> lis
         processes = HandlerProcesses((HANDLERS,), limit=1, services=services)
         executor = Executor(discover([HANDLERS]), processes=processes, services=LazyServices(services))
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 return [
                     await executor.execute(TaskMessage(str(number), "1", "a", name, params))
                     for number, (name, params) in enumerate(tasks)

@@ -21,6 +21,7 @@ from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
+from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
@@ -40,14 +41,16 @@ async def with_server(dsn: str, folder: Path, work) -> None:
     settings = load_settings().model_copy(update={"admin_key": SecretStr(ADMIN_KEY)})
     service = ServerService(DatabaseConfig(dsn=dsn), settings, folder, listener)
     running = asyncio.create_task(service.run())
-    await asyncio.wait_for(service.ready.wait(), 30)
+    await asyncio.wait_for(service.ready.wait(), PATIENCE_SECONDS)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
-        async with httpx.AsyncClient(base_url=url, headers={"X-API-Key": ADMIN_KEY}, timeout=60) as http:
+        async with httpx.AsyncClient(
+            base_url=url, headers={"X-API-Key": ADMIN_KEY}, timeout=PATIENCE_SECONDS
+        ) as http:
             await work(http)
     finally:
         service.stop()
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait_for(running, PATIENCE_SECONDS)
 
 
 def test_a_new_database_is_migrated_over_http_with_the_key_of_the_settings(dsn, tmp_path):
@@ -169,7 +172,7 @@ def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_the
             if route.endswith("/lines"):
                 lines = LINES if "graph" in route else TASK_LINE
                 body = {"content": lines, "headers": {"Content-Type": "application/x-ndjson"}}
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 answer = await http.request(method, path + QUERIES.get(route, ""), **body)
             assert (answer.status_code, answer.headers.get("retry-after")) == (503, "2"), (path, answer.text)
             assert answer.json()["code"] in ("database_unavailable", "embedded_postgres_unavailable"), (

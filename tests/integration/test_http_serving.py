@@ -29,6 +29,7 @@ from dagmaster.http.app import create_app
 from dagmaster.http.server import HttpServer
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import memory_application
 from tests.unit.http.api_client import memory_services
 
@@ -55,16 +56,16 @@ async def running(
     task = asyncio.create_task(run())
     url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
     ready = asyncio.create_task(service.ready.wait())
-    await asyncio.wait([task, ready], timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([task, ready], timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     assert ready.done(), task
     try:
         async with httpx.AsyncClient(
-            base_url=url, headers={"X-API-Key": ADMIN_KEY}, timeout=60, **options
+            base_url=url, headers={"X-API-Key": ADMIN_KEY}, timeout=PATIENCE_SECONDS, **options
         ) as http:
             yield http
     finally:
         service.stop()
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, PATIENCE_SECONDS)
 
 
 def a_listener() -> socket.socket:
@@ -189,7 +190,7 @@ def test_a_request_that_runs_when_the_server_stops_is_answered(monkeypatch):
             answer = asyncio.create_task(http.get("/"))
             await started.wait()
             server.stop()
-            await asyncio.wait_for(stopping.wait(), 30)
+            await asyncio.wait_for(stopping.wait(), PATIENCE_SECONDS)
             assert not answer.done()
             finish.set()
             assert (await answer).json() == {"done": True}

@@ -25,12 +25,12 @@ from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
 from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "http-worker.md").read_text(encoding="utf-8")
-ENOUGH_SECONDS = 60
 
 
 def block(language: str) -> str:
@@ -49,11 +49,11 @@ class Fleet:
 
     async def start(self, service: Any) -> None:
         self._running[service] = asyncio.create_task(service.run())
-        await asyncio.wait_for(service.ready.wait(), ENOUGH_SECONDS)
+        await asyncio.wait_for(service.ready.wait(), PATIENCE_SECONDS)
 
     async def stop(self, service: Any) -> None:
         service.stop()
-        await asyncio.wait_for(self._running.pop(service), ENOUGH_SECONDS)
+        await asyncio.wait_for(self._running.pop(service), PATIENCE_SECONDS)
 
     async def server(self) -> tuple[ServerService, str]:
         """Start a server; return it, and its address."""
@@ -79,12 +79,12 @@ class Fleet:
 
     def http(self, url: str) -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {self.key}"}
-        return httpx.AsyncClient(base_url=f"{url}/api/v1/", headers=headers, timeout=ENOUGH_SECONDS)
+        return httpx.AsyncClient(base_url=f"{url}/api/v1/", headers=headers, timeout=PATIENCE_SECONDS)
 
 
 async def until(check: Callable[[], Awaitable[Any]]) -> Any:
     """Ask again until the answer is true."""
-    async with asyncio.timeout(ENOUGH_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not (answer := await check()):  # noqa: ASYNC110 - it asks as a client does
             await asyncio.sleep(0.05)
     return answer

@@ -17,6 +17,7 @@ from dagmaster.cli.main import cli
 from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
+from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import server_folder
 
 
@@ -163,7 +164,7 @@ def test_services_that_start_at_once_migrate_once(empty):
         subprocess.Popen([sys.executable, "-c", code, empty], stderr=subprocess.PIPE, text=True)
         for _ in range(4)
     ]
-    message = [process.communicate(timeout=120)[1] for process in processes]
+    message = [process.communicate(timeout=PATIENCE_SECONDS)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0], message
     assert asyncio.run(schema_version.current(empty)) == schema_version.HEAD
 

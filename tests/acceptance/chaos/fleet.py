@@ -27,6 +27,7 @@ from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresClientStore
 from tests.acceptance.chaos.ledger import HANDLERS, Ledger
 from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess
+from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, make_server_folder
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.job_records import Accepted
 
-TIMEOUT_SECONDS: Final = 120.0
-"""Longer than any step takes on a busy machine: only reached if something hangs."""
 
 POLL_SECONDS: Final = 0.02
 PROFILE: Final = {
@@ -78,7 +77,7 @@ class Service:
 
     async def wait(self) -> None:
         """Wait until it exits."""
-        await asyncio.to_thread(self._process.wait, TIMEOUT_SECONDS)
+        await asyncio.to_thread(self._process.wait, PATIENCE_SECONDS)
 
     def end(self) -> None:
         """Kill it, if it is alive."""
@@ -256,7 +255,7 @@ class Fleet:
 
     async def rows(self, sql: str, *params: Any) -> list[asyncpg.Record]:
         """Query the server directly, not through a proxy; reconnect if the connection was lost."""
-        async with self._reader_lock, asyncio.timeout(TIMEOUT_SECONDS):
+        async with self._reader_lock, asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 try:
                     if self._reader is None or self._reader.is_closed():
@@ -284,9 +283,9 @@ class Fleet:
 
     async def wait_for(self, condition: Callable[[], Awaitable[bool]], description: str = "") -> None:
         """Poll until a condition is true."""
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not await condition():
-            assert time.monotonic() < deadline, f"not true within {TIMEOUT_SECONDS:g} s: {description}"
+            assert time.monotonic() < deadline, f"not true within {PATIENCE_SECONDS:g} s: {description}"
             await asyncio.sleep(POLL_SECONDS)
 
     async def record_finished(self) -> None:

@@ -10,14 +10,12 @@ import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.integration.runtime.runtime_world import World
+from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-SECONDS = 120.0
-"""No test takes so long, on a machine that is busy."""
 
 
 @pytest.fixture
@@ -59,7 +57,7 @@ async def _run_in_world(test: Any, arguments: dict[str, Any]) -> None:
     world: World = arguments["world"]
     await world.open()
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(2 * PATIENCE_SECONDS):
             await test(**arguments)
     except BaseException as error:
         # What the test found comes first; the world is put away nevertheless.

@@ -38,6 +38,7 @@ from dagmaster.worker.options import WorkerOptions, WorkerPorts
 from dagmaster.worker.process_pool import HandlerProcesses
 from dagmaster.worker.service import Worker
 from tests.conformance.server import dsn_of, release_database, take_database
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.world import application_on
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.job_records import Accepted
 
 MODULES: Final = ("dagmaster.handlers.examples", "tests.integration.runtime.handlers")
-A_LONG_WHILE: Final = 45.0
-"""Longer than anything here takes, on a machine that is busy."""
 SHORTEST_POLL_SECONDS: Final = 0.005
 LONGEST_POLL_SECONDS: Final = 0.03
 
@@ -231,7 +230,7 @@ class World:
     async def _begin(self, service: Orchestrator | Worker) -> None:
         life = self._running[service] = asyncio.create_task(service.run())
         ready = asyncio.create_task(service.ready.wait())
-        async with asyncio.timeout(A_LONG_WHILE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.wait([life, ready], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         if life.done():
@@ -240,7 +239,7 @@ class World:
     async def stop(self, service: Orchestrator | Worker) -> None:
         """Let it end in peace."""
         service.stop()
-        async with asyncio.timeout(A_LONG_WHILE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await self._running.pop(service)
 
     async def kill(self, service: Orchestrator | Worker) -> None:
@@ -367,7 +366,7 @@ class World:
 
     async def rows(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
         """Ask the database. A connection that was lost is made again."""
-        async with asyncio.timeout(A_LONG_WHILE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 try:
                     if self._connection is None or self._connection.is_closed():
@@ -392,7 +391,7 @@ class World:
         It is asked less often the longer that takes: at 200 times a second, polling took a fifth of the CPU time of these tests.
         """
         pause = SHORTEST_POLL_SECONDS
-        async with asyncio.timeout(A_LONG_WHILE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not await self.value(sql, *arguments):
                 self._check_services()
                 await asyncio.sleep(pause)
@@ -464,7 +463,7 @@ class World:
 
     async def until_reason(self, job_id: str, node: str, code: str) -> str:
         """Wait until a node has a reason of this code, and give its sentence."""
-        async with asyncio.timeout(A_LONG_WHILE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 # A child of a fan-out is not there from the beginning.
                 with contextlib.suppress(KeyError):

@@ -14,6 +14,7 @@ from dagmaster.client.system import LocalSystem
 from dagmaster.sdk.handler_registry import handler
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.world import application_on
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ async def test_a_follower_sees_child_jobs_that_start_later_and_ends_with_the_job
     seen = []
     async with (
         opened(world) as system,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE_SECONDS),
         contextlib.aclosing(JobTreeLogs(system, job_id).follow()) as chunks,
     ):
         async for item in chunks:
@@ -100,7 +101,7 @@ async def test_a_child_job_that_outlives_the_job_is_not_waited_for(
     sql = "UPDATE dag_jobs SET status = $2, finished_at = CASE WHEN $2 = 'COMPLETED' THEN now() END WHERE workflow_id = $1"
     await world.rows(sql, "inner", "RUNNING")
     try:
-        async with opened(world) as system, asyncio.timeout(60):
+        async with opened(world) as system, asyncio.timeout(PATIENCE_SECONDS):
             assert set(await lines(JobTreeLogs(system, report.job_id).follow())) <= set(ALL)
     finally:
         await world.rows(sql, "inner", "COMPLETED")

@@ -31,7 +31,8 @@ from dagmaster.store.postgres.connection import Connection, translate_error
 from dagmaster.store.postgres.named_queries import Query
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from tests.integration.runtime.dying_world import DyingWorld
-from tests.integration.runtime.runtime_world import A_LONG_WHILE, Gate, World
+from tests.integration.runtime.runtime_world import Gate, World
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -226,7 +227,7 @@ async def test_the_loss_of_an_idle_connection_and_its_recovery_are_logged(world:
     with Listening(f"dagmaster.{name}") as message:
         # The next call finds the server, and has nothing to complain of.
         assert await world.value(f"{CUT} AND application_name = '{session}'") == 1
-        async with asyncio.timeout(A_LONG_WHILE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await message.is_back.wait()
     assert [end for line in message.lines for end in LOGGED if line.endswith(end)] == LOGGED
 
@@ -295,7 +296,7 @@ class TestAServerThatDies:
             world.kill_server()
             # No call is under way when it dies: the next call of each service reaches a server again.
             for message in (owners, workers):
-                async with asyncio.timeout(A_LONG_WHILE):
+                async with asyncio.timeout(PATIENCE_SECONDS):
                     await message.is_back.wait()
         for message in (owners, workers):
             assert [end for line in message.lines for end in LOGGED if line.endswith(end)] == LOGGED
@@ -349,5 +350,5 @@ async def test_a_run_whose_worker_cannot_start_ends_with_the_reason(
         settings=load_settings(),
     )
     with pytest.raises(StatementFailed, match="permission denied"):
-        async with asyncio.timeout(A_LONG_WHILE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await run.run_stored(DatabaseConfig(dsn=world.dsn), world.blobs.root, {}, {})

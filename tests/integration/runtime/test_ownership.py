@@ -15,6 +15,7 @@ from dagmaster.orchestrator.inbox import PendingEvents
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import handler
 from tests.integration.runtime.runtime_world import Gate, owner_of, read
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,7 +140,7 @@ async def test_a_turn_with_an_old_epoch_changes_nothing(world: World):
     await world.silence(paused)
     second = await world.orchestrator()
     await owned_by(world, job, second)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         # Its first turn writes the time of the last change.
         while not second.counters["turns"]:  # noqa: ASYNC110 - a counter cannot be awaited
             await asyncio.sleep(0.005)

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.clocks import loop_time
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +79,7 @@ async def test_a_task_that_is_claimed_again_while_its_release_is_in_flight_runs_
         """Let it go, and answer when it is held once more."""
         tokens = {report.task_id: report.token for report in reports}
         free = await release(reports)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while any(one.held[task_id].token == tokens[task_id] for task_id in free):  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.01)
         again.set()

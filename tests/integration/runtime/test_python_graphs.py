@@ -40,6 +40,7 @@ from dagmaster.errors import NodesRejected
 from dagmaster.orchestrator.owned_job import OwnedJob
 from tests.integration.runtime.runtime_world import Gate
 from tests.integration.runtime.test_ownership import GATED, gated_by
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +143,7 @@ async def test_a_local_context_does_not_wait_for_an_owner_of_its_jobs(
     use_database(world, place, monkeypatch)
     monkeypatch.setattr("dagmaster.orchestration.context.WAIT_SECONDS", 600.0)
     await world.orchestrator()
-    async with asyncio.timeout(60), OrchContext(local=True) as context:
+    async with asyncio.timeout(PATIENCE_SECONDS), OrchContext(local=True) as context:
         first = create_task(double, {"x": 1}, queue="q", name="first")
         job = await create_job("local", first)
         before = create_task(double, {"x": 1}, queue="q", name="before")

@@ -21,6 +21,7 @@ from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.sdk.handler_registry import handler
 from dagmaster.snowflakes import TASK_IDS
 from tests.integration.runtime.runtime_world import Gate, read
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
@@ -112,7 +113,7 @@ async def test_a_job_may_end_and_be_resumed_in_one_turn(world: World):
     await world.send(job, "cancel")
     await world.send(job, "resume")
     await world.orchestrator()
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await world.until("SELECT run = 2 FROM dag_jobs")
     await world.send(job, "signal", name="go", payload={})
     assert (await world.finished(job, run=2)).status == "COMPLETED"
@@ -208,7 +209,7 @@ async def test_a_statement_of_a_worker_that_is_refused_stops_no_other_report(wor
     first = await world.submit("{name: n, nodes: {a: {handler: talk, params: {word: x}, retry: none}}}")
     await has_refused.wait()
     second = await world.submit(ECHO)
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await world.finished(second)
         await world.send(first, "cancel")
         await world.finished(first)
@@ -277,7 +278,7 @@ async def test_a_job_whose_blob_is_missing_fails_with_the_reason(world: World):
     await world.until_node(job, "w", "WAITING")
     shutil.rmtree(world.blobs.root)
     await world.send(job, "signal", name="go")
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         report = await world.finished(job)
     assert report.status == "FAILED"
 

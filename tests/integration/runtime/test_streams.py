@@ -19,7 +19,8 @@ from dagmaster.sdk.handler_registry import handler
 from dagmaster.settings import load_settings
 from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
 from tests.integration.runtime.dying_world import DyingWorld
-from tests.integration.runtime.runtime_world import A_LONG_WHILE, Gate
+from tests.integration.runtime.runtime_world import Gate
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -48,11 +49,11 @@ async def running_server(
     service = ServerService(world.address, load_settings(), place, listener)
     running = asyncio.create_task(service.run())
     try:
-        async with asyncio.timeout(A_LONG_WHILE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await service.ready.wait()
         headers = {"Authorization": f"Bearer {key}"}
         async with httpx.AsyncClient(
-            base_url=f"http://{host}:{port}", headers=headers, timeout=A_LONG_WHILE
+            base_url=f"http://{host}:{port}", headers=headers, timeout=PATIENCE_SECONDS
         ) as http:
             yield service, Client(http)
     finally:
@@ -110,7 +111,7 @@ class Record:
             self.reason = data["reason"]
 
     async def until(self, messages: AsyncIterator[str], node_id: str, status: str) -> None:
-        async with asyncio.timeout(A_LONG_WHILE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while self.statuses.get(node_id) != status:
                 await anext(messages)
 
@@ -141,7 +142,7 @@ async def test_no_event_is_skipped_or_repeated_when_servers_and_postgresql_resta
         gates[0].open()
         await record.until(messages, "n0", "COMPLETED")
         service.stop()
-        async with asyncio.timeout(A_LONG_WHILE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert [kind async for kind in messages][-1] == "end"
         assert record.reason == "shutdown"
     # No server runs: the job goes on.
@@ -162,7 +163,7 @@ async def test_no_event_is_skipped_or_repeated_when_servers_and_postgresql_resta
         async with client.follow(job_id, record) as messages:
             await record.until(messages, "n3", "COMPLETED")
             gates[4].open()
-            async with asyncio.timeout(A_LONG_WHILE):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 assert [kind async for kind in messages][-1] == "end"
     assert record.reason == "finished"
     assert record.snapshots == 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import handler
 from tests.integration.runtime.runtime_world import Gate, worker_of
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from dagmaster.worker.service import Worker
@@ -270,7 +271,7 @@ async def test_an_expired_worker_drops_its_report_and_registers_again(world: Wor
 
 
 async def _until_dropped(world: World, worker: Worker) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not worker.counters["dropped"]:  # noqa: ASYNC110 - a counter has no event
             await asyncio.sleep(0.005)
 
@@ -320,7 +321,7 @@ async def test_a_task_whose_claim_is_stale_is_stopped_and_its_output_is_dropped(
     assert report.nodes["a"]["output"]["by"] == "the second"
     await cleaned.wait()
     assert await world.attempts(job, "a") == ["COMPLETED"]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while first.held:  # noqa: ASYNC110 - a dict has no event
             await asyncio.sleep(0.005)
     assert first.counters["completed"] == 0

@@ -18,6 +18,7 @@ from dagmaster.store.memory.reusable_results import MemoryReusableResults
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker.options import WorkerOptions, WorkerPorts
 from dagmaster.worker.service import Worker
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -71,12 +72,12 @@ async def finished(app: Application, job_id: str | None) -> JobDetailView:
     """Wait until a job has finished; return its last view."""
     from dagmaster.application.job_watch import watch_job
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         return [view async for view in watch_job(app, job_id)][-1]
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let other tasks run until a condition holds."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():  # noqa: ASYNC110 - the condition is not an event of the code under test
             await asyncio.sleep(0)

@@ -21,6 +21,7 @@ from dagmaster.errors import (
 )
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.sdk.handler_registry import Registry
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import memory_application
 
 if TYPE_CHECKING:
@@ -98,14 +99,14 @@ def test_no_caller_waits_for_a_batch_that_was_interrupted():
         await asyncio.sleep(0)
         assert batcher._worker is not None
         batcher._worker.cancel()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             results = await asyncio.gather(*callers, return_exceptions=True)
         assert [str(result).partition(":")[2] for result in results] == [
             *[" whether it took effect is not known"] * 2,
             " this item was not processed",
         ]
         squares.gate.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await batcher.run(5) == 25
 
     asyncio.run(main())

@@ -17,6 +17,7 @@ from dagmaster.ports.read_store import JobFilter
 from dagmaster.store.memory.read_store import MemoryReadStore
 from tests.conformance.jobs import Played
 from tests.conformance.stores import MemoryWorld
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import memory_application, until
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def following(stream: AsyncGenerator[StreamMessage]) -> tuple[str, Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         item = await anext(stream)
     assert item.id is None
     return item.type.value, json.loads(item.data)

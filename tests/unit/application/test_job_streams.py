@@ -17,6 +17,7 @@ from dagmaster.records.redacted import redacted
 from dagmaster.store.memory.job_feed import MemoryJobFeed
 from tests.conformance.jobs import Played
 from tests.conformance.stores import MemoryWorld
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import memory_application, until
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Follower:
 
     async def next(self, *kinds: str) -> tuple[StreamMessage, Any]:
         """Return the next message, of some types if they are named, and its data."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             async for item in self.stream:
                 if item.type in kinds or (not kinds and item.type is not MessageType.TASKS):
                     return item, json.loads(item.data)
@@ -79,7 +80,7 @@ class Follower:
 
     async def rest(self) -> list[tuple[str, Any]]:
         """Return all messages until the end, but not those about tasks."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             items = [(item.type.value, json.loads(item.data)) async for item in self.stream]
         return [item for item in items if item[0] != "tasks"]
 

@@ -23,6 +23,7 @@ from dagmaster.client.system import LocalSystem
 from dagmaster.errors import PermanentError
 from dagmaster.ports.api_keys import Scope
 from dagmaster.sdk.handler_registry import Registry, handler
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import finished
 from tests.unit.http.loopback import Loopback, serve
 
@@ -113,7 +114,7 @@ def server() -> Iterator[Loopback]:
 
 async def counted(app: Application, *, jobs: int) -> None:
     """Wait until an orchestrator has counted jobs that finished."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while sum(view.total_jobs for view in (await workflow_metrics(app)).workflows) < jobs:  # noqa: ASYNC110 - metrics notify no one
             await asyncio.sleep(0.01)
 

@@ -25,6 +25,7 @@ from dagmaster.errors import JobNotFound, NodeNotFound, ServerUnavailable
 from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.store.memory.database import StoredLog
 from dagmaster.store.memory.read_store import MemoryReadStore
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.http.loopback import Loopback, serve
 
 if TYPE_CHECKING:
@@ -63,7 +64,10 @@ def run(server: Loopback, work: Any, **options: Any) -> Any:
     """Run something with a client of the server."""
 
     async def main() -> Any:
-        async with asyncio.timeout(60), AsyncClient(server.url, server.key, **options) as client:
+        async with (
+            asyncio.timeout(PATIENCE_SECONDS),
+            AsyncClient(server.url, server.key, **options) as client,
+        ):
             return await work(client)
 
     return asyncio.run(main())
@@ -288,5 +292,7 @@ def test_a_program_that_does_not_close_its_client_ends(server):
     )
     command = [sys.executable, "-c", program]
     environment = {**os.environ, "DAGMASTER_URL": server.url, "DAGMASTER_KEY": server.key}
-    done = subprocess.run(command, env=environment, timeout=30, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env=environment, timeout=PATIENCE_SECONDS, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "True\n"

@@ -24,6 +24,7 @@ from dagmaster.store.memory.database_admin import MemoryInvariantAuditor, Memory
 from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from dagmaster.telemetry.traces import instrument_server
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import served_application
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Api:
 
     async def until(self, job_id: str, status: str) -> None:
         """Wait until a job has a status."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             async for view in watch_job(self.application, job_id):
                 if view.status == status:
                     return

@@ -16,6 +16,7 @@ from dagmaster.http.app import create_app
 from dagmaster.http.server import HttpServer
 from dagmaster.ports.api_keys import Scope
 from dagmaster.sdk.handler_registry import Registry
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import served_application
 from tests.unit.http.api_client import Api, greet, memory_services
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from dagmaster.http.live_streams import LiveStreams
-
-SECONDS = 20.0
 
 
 class Events:
@@ -39,7 +38,7 @@ class Events:
     async def next(self, *types: str) -> tuple[str, str | None, Any]:
         """Return the next message, of some types if they are named; raise `EOFError` after the last one."""
         fields: dict[str, str] = {}
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             async for line in self._lines:
                 name, _, value = line.partition(": ")
                 if not line and fields.get("retry"):
@@ -101,7 +100,7 @@ class Socket:
                     return message
 
     async def _event(self) -> Any:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 for event in self._connection.events():
                     return event
@@ -180,7 +179,7 @@ async def live_server(*handlers: Any) -> AsyncIterator[LiveServer]:
             await server.ready.wait()
             address = listener.getsockname()
             async with httpx.AsyncClient(
-                base_url=f"http://{address[0]}:{address[1]}", timeout=SECONDS
+                base_url=f"http://{address[0]}:{address[1]}", timeout=PATIENCE_SECONDS
             ) as http:
                 api = LiveServer(server, address, http, services, app)
                 await api.use_key(Scope.ADMIN)

@@ -14,6 +14,7 @@ from dagmaster.http.app import create_app
 from dagmaster.http.server import HttpServer
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import served_application
 from tests.unit.http.api_client import memory_services
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from dagmaster.sdk.handler_registry import Registry
 
 T = TypeVar("T")
-SECONDS = 60.0
 ORIGIN = ChangeOrigin(actor="test")
 
 
@@ -47,7 +47,7 @@ class Loopback:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something on the loop of the server."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_SECONDS)
 
     def make_key(self, *scopes: Scope, name: str = "ada") -> str:
         """Return a new key."""
@@ -100,14 +100,14 @@ class Loopback:
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         try:
-            self._is_ready.wait(SECONDS)
+            self._is_ready.wait(PATIENCE_SECONDS)
             assert hasattr(self, "key"), "the server did not start"
             yield
         finally:
             with contextlib.suppress(RuntimeError):
                 # The loop is closed if the server failed.
                 self._loop.call_soon_threadsafe(self._stop.set)
-            thread.join(SECONDS)
+            thread.join(PATIENCE_SECONDS)
             self._listener.close()
 
 

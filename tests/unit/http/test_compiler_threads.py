@@ -11,6 +11,7 @@ from dagmaster.authoring import graph_outline
 from dagmaster.authoring.compiler import compile as compile_module
 from dagmaster.http.api import definitions, workflows
 from dagmaster.http.compiler_threads import MAX_THREADS, CompilerThreads
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.http.api_client import FLOW, opened_api
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def test_a_server_answers_while_it_compiles_a_stored_graph(monkeypatch):
         def call(*args: Any, **options: Any) -> Any:
             if threading.current_thread().name.startswith("dagmaster-compiler"):
                 compiling.set()
-                assert answered.wait(30), "the event loop waits for the compiler"
+                assert answered.wait(PATIENCE_SECONDS), "the event loop waits for the compiler"
             return function(*args, **options)
 
         return call

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dagmaster.http import request_limits, server
 from dagmaster.http.request_limits import MAX_BODY_BYTES
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.http.api_client import opened_api
 from tests.unit.http.live_server import live_server
 
@@ -35,7 +36,7 @@ async def exchange(api: LiveServer, request: bytes) -> bytes:
     """Send bytes; return all that the server sends until it closes the connection."""
     async with connected(api) as (reader, writer):
         writer.write(request)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             with contextlib.suppress(ConnectionError):
                 return await reader.read()
     return b""

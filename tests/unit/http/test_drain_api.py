@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.ports.api_keys import Scope
 from dagmaster.sdk.handler_registry import handler
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.http.api_client import opened_api
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ async def member(api: Api, kind: str) -> dict[str, Any]:
 
 
 async def until_drained(api: Api, kind: str) -> dict[str, Any]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not (view := await member(api, kind))["is_drained"]:  # noqa: ASYNC110 - read as any client reads it
             await asyncio.sleep(0)
     return view

@@ -8,6 +8,7 @@ from typing import Any
 from dagmaster.application.commands.validation import validate_text
 from dagmaster.ports.api_keys import Scope
 from dagmaster.sdk.handler_registry import Registry
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.http.api_client import greet, opened_api
 
 WRONG = """
@@ -22,7 +23,7 @@ nodes:
 
 async def published(api: Any) -> None:
     """Wait until the worker has published its handlers."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not (await api.get("/api/v1/handlers")).json()["items"]:  # noqa: ASYNC110 - it is published beside the work
             await asyncio.sleep(0)
 

@@ -18,6 +18,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from dagmaster.http.app import create_app
 from dagmaster.http.openapi import OPERATION_IDS, operation_id
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import finished, memory_application
 from tests.unit.http.api_client import memory_services, opened_api
 
@@ -162,7 +163,7 @@ def generate_client(folder: Path) -> Path:
     ]
     done = subprocess.run(
         [*command, "--output-path", "generated_client", "--config", "config.yaml", "--fail-on-warning"],
-        check=False, capture_output=True, text=True, cwd=folder, timeout=120,
+        check=False, capture_output=True, text=True, cwd=folder, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "generated_client"

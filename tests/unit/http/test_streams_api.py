@@ -19,6 +19,7 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.sdk.handler_registry import handler
 from dagmaster.worker.task_log_capture import capture
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import until
 from tests.unit.http.live_server import LiveServer, live_server
 
@@ -229,7 +230,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_others_are_not_delayed(monke
     async def scenario(api: LiveServer) -> None:
         monkeypatch.setattr(api.live.lists, "stream", flood)
         async with api.events("/stream") as slow, api.events("/stream") as quick:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while len(api.live.sessions) > 1:
                     await quick.next("delta")
             await quick.next("delta")

@@ -12,6 +12,7 @@ import pytest
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.task_messages import TaskMessage, message_schema
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.http.api_client import SECRETS, opened_api
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def test_a_worker_waits_for_a_task_is_woken_and_its_result_completes_the_job():
             waiting = asyncio.create_task(worker.claim(wait_seconds=30))
             await asyncio.sleep(0)
             job_id = await submitted(api, name="Ada")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 (task,) = await waiting
             jsonschema.validate(task, message_schema())
             message = TaskMessage.from_json(task)
@@ -390,7 +391,7 @@ def test_a_server_that_stops_answers_the_workers_that_wait():
             while not remote_tasks._polls:  # noqa: ASYNC110 - the request says nothing before its answer
                 await asyncio.sleep(0)
             remote_tasks.stop()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 assert await waiting == []
 
     asyncio.run(main())

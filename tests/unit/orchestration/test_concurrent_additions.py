@@ -12,6 +12,7 @@ from dagmaster import create_task
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.errors import NodesRejected
 from dagmaster.orchestration.concurrent_additions import ConcurrentAdditions
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -46,7 +47,7 @@ class Store:
 
 
 def on_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    return lambda: asyncio.run(asyncio.wait_for(test(), 10))
+    return lambda: asyncio.run(asyncio.wait_for(test(), PATIENCE_SECONDS))
 
 
 def named(name: str, *sources: Task) -> Task:

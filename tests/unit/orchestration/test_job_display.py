@@ -12,6 +12,7 @@ import pytest
 
 from dagmaster import Group, OrchContext, PermanentError, Task, blocking, create_job, create_task
 from dagmaster.orchestration import job_display
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from dagmaster import Job
@@ -30,7 +31,7 @@ def fail() -> None:
 
 def blocks() -> None:
     STARTED.set()
-    assert RELEASED.wait(60)
+    assert RELEASED.wait(PATIENCE_SECONDS)
 
 
 class FakeNotebook:
@@ -137,10 +138,10 @@ def test_a_table_in_a_notebook_is_updated_while_the_job_runs(notebook: FakeNoteb
         with job.watch(seconds=0.01) as watch:
             assert watch._ipython_display_() is None  # type: ignore[func-returns-value]
             runner.start()
-            assert STARTED.wait(60)
-            assert notebook.completed.wait(60), "the table never showed the running task"
+            assert STARTED.wait(PATIENCE_SECONDS)
+            assert notebook.completed.wait(PATIENCE_SECONDS), "the table never showed the running task"
             RELEASED.set()
-            assert watch.wait(60).status == "COMPLETED"
+            assert watch.wait(PATIENCE_SECONDS).status == "COMPLETED"
         runner.join()
     assert [notebook.tables[0].status, notebook.tables[-1].status] == ["PENDING", "COMPLETED"]
 

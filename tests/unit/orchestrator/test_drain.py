@@ -10,6 +10,7 @@ from dagmaster.redaction import redact_value
 from dagmaster.store.memory.database import MemoryDatabase
 from tests.conformance.jobs import submitted
 from tests.conformance.stores import MemoryWorld
+from tests.patience import PATIENCE_SECONDS
 
 
 def test_a_job_that_is_quarantined_during_the_drain_is_released():
@@ -28,7 +29,7 @@ def test_a_job_that_is_quarantined_during_the_drain_is_released():
         orchestrator._drain._is_new = False
         orchestrator._quarantine(claimed.row.id, ValueError())
         turns = asyncio.create_task(orchestrator._turn_loop({}))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while orchestrator.quarantined:  # noqa: ASYNC110 - in memory, a turn is a few steps of the loop
                 await asyncio.sleep(0)
         orchestrator.stop()

@@ -12,6 +12,7 @@ import pytest
 from dagmaster.adapters.output_blobs_local import LocalBlobs
 from dagmaster.errors import BlobNotFound, BlobsUnavailable
 from dagmaster.store.output_sizes import MAX_CONCURRENT, sum_sizes
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -50,7 +51,7 @@ async def test_sizes_are_asked_for_together_and_bounded(tmp_path):
     blobs = Counted(tmp_path, len(names))
     for number, name in enumerate(names):
         await blobs.write(name, b"x" * number)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await sum_sizes(blobs, [*names, None]) == sum(range(len(names)))
     assert blobs.most == MAX_CONCURRENT
 
@@ -82,7 +83,7 @@ async def test_other_blobs_are_read_while_sizes_are_asked_for(tmp_path):
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(5))
     total = asyncio.ensure_future(sum_sizes(blobs, names))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await blobs.is_full.wait()
             assert await LocalBlobs(tmp_path).read("b0") == b"x"
     finally:

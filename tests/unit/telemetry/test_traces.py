@@ -24,6 +24,7 @@ from dagmaster.settings import Settings
 from dagmaster.telemetry import traces
 from dagmaster.telemetry.traces import TraceConfig
 from dagmaster.worker.task_reports import NoReports
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import finished
 from tests.unit.http.api_client import opened_api
 
@@ -174,7 +175,7 @@ def test_a_plain_function_in_a_child_process_continues_the_trace(exporter, tmp_p
         message = TaskMessage("1", "2", "node", "plain", trace_parent=CALLER)
         modules = (str(module),)
         outcome = asyncio.run(execute_task(message, find_handlers(modules), NoReports(), modules=modules))
-        exported = bodies.get(timeout=20)
+        exported = bodies.get(timeout=PATIENCE_SECONDS)
         server.shutdown()
     assert isinstance(outcome, Succeeded)
     assert bytes.fromhex(CALLER.split("-")[1]) in exported

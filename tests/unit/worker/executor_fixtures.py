@@ -11,14 +11,12 @@ from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.worker.executor import Executor
 from dagmaster.worker.options import ExecutorLimits
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dagmaster.ports.handler_reports import Checkpoint, Progress
-
-A_WHILE = 5.0
-"""Longer than anything here takes: a test that fails ends."""
 
 
 class RecordedReports:
@@ -69,7 +67,7 @@ def with_executor(
         one = function if function is forever else handler("it")(function)
         executor = Executor(Registry([one]), reports=reports, limits=ExecutorLimits(**limits))
         try:
-            return await asyncio.wait_for(main(executor), A_WHILE)
+            return await asyncio.wait_for(main(executor), PATIENCE_SECONDS)
         finally:
             await executor.close()
 

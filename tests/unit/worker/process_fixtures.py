@@ -14,6 +14,7 @@ from dagmaster.sdk.handler_registry import Registry, discover
 from dagmaster.worker.executor import Executor
 from dagmaster.worker.options import ExecutorLimits
 from dagmaster.worker.process_pool import HandlerProcesses
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.worker.executor_fixtures import RecordedReports
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.handler_reports import Progress
 
 HANDLERS = "tests.unit.worker.process_handlers"
-A_LONG_WHILE = 30.0
-"""Longer than anything here takes, on a machine that is busy."""
 
 
 class Watched(RecordedReports):
@@ -78,7 +77,7 @@ def with_processes(
             limits=ExecutorLimits(grace_seconds=grace_seconds),
         )
         try:
-            return await asyncio.wait_for(main(executor, watched), A_LONG_WHILE)
+            return await asyncio.wait_for(main(executor, watched), PATIENCE_SECONDS)
         finally:
             await executor.close()
             assert processes.pids() == []
@@ -119,7 +118,7 @@ def ends(pid: float | None) -> bool:
         return True
     try:
         # A pidfd is readable when its process has ended.
-        readable, _, _ = select.select([pidfd], [], [], A_LONG_WHILE)
+        readable, _, _ = select.select([pidfd], [], [], PATIENCE_SECONDS)
         return bool(readable)
     finally:
         os.close(pidfd)

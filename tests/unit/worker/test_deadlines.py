@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dagmaster.worker.deadlines import Deadlines
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ def test_each_expires_once_in_the_order_of_their_times():
         late, soon, sooner = (Thing(name, rung) for name in ("late", "soon", "sooner"))
         for thing, at in ((late, now + 3600), (soon, now + 0.02), (sooner, now + 0.01)):
             deadlines.add(thing, at)
-        await asyncio.wait_for(soon.over.wait(), 5)
+        await asyncio.wait_for(soon.over.wait(), PATIENCE_SECONDS)
         deadlines.close()
 
     asyncio.run(main())
@@ -51,7 +52,7 @@ def test_what_was_removed_does_not_expire_and_others_do():
         deadlines.add(kept, now + 0.01)
         deadlines.remove(removed)
         deadlines.remove(removed)
-        await asyncio.wait_for(kept.over.wait(), 5)
+        await asyncio.wait_for(kept.over.wait(), PATIENCE_SECONDS)
 
     asyncio.run(main())
     assert rung == ["kept"]
@@ -65,7 +66,7 @@ def test_what_is_added_while_another_expires_has_its_turn():
         new = Thing("new", rung)
         first = Thing("first", rung, after=lambda: deadlines.add(new, now))
         deadlines.add(first, now)
-        await asyncio.wait_for(new.over.wait(), 5)
+        await asyncio.wait_for(new.over.wait(), PATIENCE_SECONDS)
 
     asyncio.run(main())
     assert rung == ["first", "new"]
@@ -81,7 +82,7 @@ def test_another_loop_has_another_timer():
     async def wait() -> None:
         thing = Thing("it", rung)
         deadlines.add(thing, asyncio.get_running_loop().time() + 0.02)
-        await asyncio.wait_for(thing.over.wait(), 5)
+        await asyncio.wait_for(thing.over.wait(), PATIENCE_SECONDS)
 
     asyncio.run(leave_early())
     asyncio.run(wait())

@@ -8,6 +8,7 @@ from typing import Any
 from dagmaster.ports.task_ledger import DrainRequest
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.worker.drain import Drain
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.worker.test_exclusive_tasks import World
 
 
@@ -53,7 +54,7 @@ def test_the_end_of_the_grace_period_does_not_wait_for_the_next_heartbeat():
             await world.next_start()
             (worker_id,) = world.database.workers
             assert await MemoryClientStore(world.database).drain(worker_id, grace_seconds=0.01)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 assert await world.ended.get() == "a"
 
     asyncio.run(main())

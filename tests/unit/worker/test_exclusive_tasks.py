@@ -16,6 +16,7 @@ from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker import service
 from dagmaster.worker.options import WorkerOptions, WorkerPorts
 from dagmaster.worker.service import Worker
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,12 +61,12 @@ class World:
         return task.task_id
 
     async def next_start(self) -> str:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.started.get()
 
     async def end(self, name: str) -> None:
         self.running[name].set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await self.ended.get() == name
 
     @contextlib.asynccontextmanager

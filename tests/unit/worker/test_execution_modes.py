@@ -18,7 +18,8 @@ from dagmaster.worker.executor import Executor
 from dagmaster.worker.lazy_services import LazyServices, ServicesConfig
 from dagmaster.worker.process_pool import HandlerProcesses
 from dagmaster.worker.task_log_capture import capture
-from tests.unit.worker.process_fixtures import A_LONG_WHILE, HANDLERS, Watched, output, registry
+from tests.patience import PATIENCE_SECONDS
+from tests.unit.worker.process_fixtures import HANDLERS, Watched, output, registry
 from tests.unit.worker.process_handlers import DESCRIBED
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def execute(folder: Path, messages: list[TaskMessage]) -> tuple[list[Outcome], W
             reports=watched,
         )
         try:
-            async with asyncio.timeout(A_LONG_WHILE):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 return [await executor.execute(message) for message in messages], watched
         finally:
             await executor.close()

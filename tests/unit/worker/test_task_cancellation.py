@@ -11,8 +11,8 @@ import pytest
 
 from dagmaster.ports.handler_reports import Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.worker.executor_fixtures import (
-    A_WHILE,
     RecordedReports,
     a_task,
     failure,
@@ -80,7 +80,7 @@ def test_a_plain_function_that_is_late_is_abandoned_and_its_reports_are_dropped(
     seen = []
 
     def function(ctx: HandlerContext) -> None:
-        release.wait(A_WHILE)
+        release.wait(PATIENCE_SECONDS)
         ctx.progress(1)
         ctx.checkpoint("late")
         seen.append(ctx.cancelled)
@@ -91,7 +91,7 @@ def test_a_plain_function_that_is_late_is_abandoned_and_its_reports_are_dropped(
     async def main(executor: Executor) -> Outcome:
         outcome = await executor.execute(a_task(timeout_seconds=0.01))
         release.set()
-        await asyncio.to_thread(over.wait, A_WHILE)
+        await asyncio.to_thread(over.wait, PATIENCE_SECONDS)
         return outcome
 
     # No grace for a thread, however long that is.
@@ -185,13 +185,13 @@ def test_a_plain_function_sees_that_it_was_asked_to_stop():
 
     async def main(executor: Executor) -> Outcome:
         running = asyncio.create_task(executor.execute(a_task()))
-        await asyncio.to_thread(started.wait, A_WHILE)
+        await asyncio.to_thread(started.wait, PATIENCE_SECONDS)
         executor.stop("1")
         outcome = await running
         assert ended.is_set()
         return outcome
 
-    assert with_executor(function, main, grace_seconds=A_WHILE) == STOPPED
+    assert with_executor(function, main, grace_seconds=PATIENCE_SECONDS) == STOPPED
 
 
 def test_a_plain_function_that_ignores_a_stop_is_abandoned_after_the_grace_period():
@@ -199,11 +199,11 @@ def test_a_plain_function_that_ignores_a_stop_is_abandoned_after_the_grace_perio
 
     def function() -> None:
         started.set()
-        release.wait(A_WHILE)
+        release.wait(PATIENCE_SECONDS)
 
     async def main(executor: Executor) -> Outcome:
         running = asyncio.create_task(executor.execute(a_task()))
-        await asyncio.to_thread(started.wait, A_WHILE)
+        await asyncio.to_thread(started.wait, PATIENCE_SECONDS)
         executor.stop("1")
         outcome = await running
         release.set()
@@ -219,11 +219,11 @@ def test_a_task_that_waits_for_a_thread_is_stopped_at_once_and_never_starts():
     def function(number: int) -> None:
         ran.append(number)
         started.set()
-        release.wait(A_WHILE)
+        release.wait(PATIENCE_SECONDS)
 
     async def main(executor: Executor) -> Outcome:
         first = asyncio.create_task(executor.execute(a_task("1", params={"number": 1})))
-        await asyncio.to_thread(started.wait, A_WHILE)
+        await asyncio.to_thread(started.wait, PATIENCE_SECONDS)
         second = asyncio.create_task(executor.execute(a_task("2", params={"number": 2})))
         await asyncio.sleep(0)
         executor.stop("2")
@@ -232,7 +232,7 @@ def test_a_task_that_waits_for_a_thread_is_stopped_at_once_and_never_starts():
         await first
         return outcome
 
-    assert with_executor(function, main, threads=1, grace_seconds=A_WHILE) == RELEASED
+    assert with_executor(function, main, threads=1, grace_seconds=PATIENCE_SECONDS) == RELEASED
     assert ran == [1]
 
 
@@ -272,13 +272,13 @@ def closed_while_it_runs(ending: Callable[[HandlerContext], dict[str, Any]]) -> 
 
     def function(ctx: HandlerContext) -> dict[str, Any]:
         started.set()
-        release.wait(A_WHILE)
+        release.wait(PATIENCE_SECONDS)
         return ending(ctx)
 
     async def main(executor: Executor) -> Outcome:
         running = asyncio.create_task(executor.execute(a_task()))
-        await asyncio.to_thread(started.wait, A_WHILE)
-        closing = asyncio.create_task(executor.close(A_WHILE))
+        await asyncio.to_thread(started.wait, PATIENCE_SECONDS)
+        closing = asyncio.create_task(executor.close(PATIENCE_SECONDS))
         (run,) = executor._running.values()
         while not run._context._cancelled:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
@@ -362,11 +362,11 @@ def test_cancelling_execute_abandons_a_plain_function():
 
     def function() -> None:
         started.set()
-        release.wait(A_WHILE)
+        release.wait(PATIENCE_SECONDS)
 
     async def main(executor: Executor) -> Outcome:
         running = asyncio.create_task(executor.execute(a_task()))
-        await asyncio.to_thread(started.wait, A_WHILE)
+        await asyncio.to_thread(started.wait, PATIENCE_SECONDS)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -20,7 +20,8 @@ from dagmaster.ports.task_messages import Succeeded, TaskMessage
 from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.worker import task_log_capture
 from dagmaster.worker.executor import Executor
-from tests.unit.worker.executor_fixtures import A_WHILE, RecordedReports, a_task, run, with_executor
+from tests.patience import PATIENCE_SECONDS
+from tests.unit.worker.executor_fixtures import RecordedReports, a_task, run, with_executor
 from tests.unit.worker.process_fixtures import Watched, outcome_of, task, with_processes
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def test_what_a_handler_of_this_process_writes_is_its_tasks(plain):
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_tasks_that_run_at_once_are_not_mixed(plain):
-    started = threading.Barrier(2, timeout=A_WHILE)
+    started = threading.Barrier(2, timeout=PATIENCE_SECONDS)
     meeting = asyncio.Barrier(2)
 
     def function(word: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dagmaster.ports.task_journal import LogChunk
 from dagmaster.worker.task_log_files import TaskLogFiles
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +56,7 @@ def test_a_disk_that_does_not_answer_is_not_waited_for(
     append = files._append
 
     def slow(chunks: list[LogChunk]) -> None:
-        answers.wait(60)
+        answers.wait(PATIENCE_SECONDS)
         append(chunks)
 
     monkeypatch.setattr(files, "_append", slow)

@@ -19,6 +19,7 @@ from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker.options import WorkerOptions, WorkerPorts
 from dagmaster.worker.service import Worker
+from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -96,7 +97,7 @@ def test_a_worker_runs_what_another_source_delivers_and_reports_to_the_store():
         graph = compile_text(FLOW, handlers=registry).graph
         submitter = JobSubmitter(client, client.ids)
         (accepted,) = await submitter.submit([Submission(graph=graph, inputs={})])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while database.jobs[accepted.job_id].is_open:  # noqa: ASYNC110 - the memory store tells no test
                 await asyncio.sleep(0.01)
         relay.cancel()

@@ -14,7 +14,8 @@ import pytest
 
 from dagmaster.ports.task_messages import Outcome, Succeeded
 from dagmaster.worker.thread_pool import DaemonThreads
-from tests.unit.worker.executor_fixtures import A_WHILE, a_task, failure, with_executor
+from tests.patience import PATIENCE_SECONDS
+from tests.unit.worker.executor_fixtures import a_task, failure, with_executor
 
 if TYPE_CHECKING:
     from dagmaster.worker.executor import Executor
@@ -26,12 +27,12 @@ def test_time_counts_from_the_handlers_start_and_not_from_its_place_in_the_queue
     def function(wait: bool) -> dict[str, bool]:
         if wait:
             started.set()
-            release.wait(A_WHILE)
+            release.wait(PATIENCE_SECONDS)
         return {"waited": wait}
 
     async def main(executor: Executor) -> list[Outcome]:
         first = asyncio.create_task(executor.execute(a_task("1", params={"wait": True})))
-        await asyncio.to_thread(started.wait, A_WHILE)
+        await asyncio.to_thread(started.wait, PATIENCE_SECONDS)
         second = asyncio.create_task(executor.execute(a_task("2", 0.5, params={"wait": False})))
         # Longer than its timeout: the second has no thread yet.
         done, _ = await asyncio.wait([second], timeout=0.7)
@@ -48,7 +49,7 @@ def test_an_abandoned_function_uses_no_slot():
 
     def function(wait: bool) -> None:
         if wait:
-            release.wait(A_WHILE)
+            release.wait(PATIENCE_SECONDS)
 
     async def main(executor: Executor) -> list[Outcome]:
         outcomes = [
@@ -82,7 +83,7 @@ def test_the_process_ends_though_a_function_hangs():
         [sys.executable, "-c", textwrap.dedent(script)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (0, "timeout\n"), ended.stderr
@@ -93,7 +94,7 @@ def test_a_waiting_job_gets_the_slot_of_an_abandoned_function():
 
     def function(wait: bool) -> None:
         if wait:
-            release.wait(A_WHILE)
+            release.wait(PATIENCE_SECONDS)
 
     async def main(executor: Executor) -> list[Outcome]:
         late = asyncio.create_task(executor.execute(a_task("1", 0.01, params={"wait": True})))
@@ -115,19 +116,19 @@ def test_threads_end_when_the_worker_closes_and_when_a_lost_function_returns():
     def function(wait: bool) -> None:
         used.append(threading.current_thread())
         if wait:
-            release.wait(A_WHILE)
+            release.wait(PATIENCE_SECONDS)
 
     async def main(executor: Executor) -> None:
         await executor.execute(a_task("1", 0.01, params={"wait": True}))
         release.set()
-        await asyncio.to_thread(used[0].join, A_WHILE)
+        await asyncio.to_thread(used[0].join, PATIENCE_SECONDS)
         assert not used[0].is_alive()
         await executor.execute(a_task("2", params={"wait": False}))
         await executor.execute(a_task("3", params={"wait": False}))
         assert used[1] is used[2]
         assert used[1].is_alive()
         await executor.close()
-        await asyncio.to_thread(used[1].join, A_WHILE)
+        await asyncio.to_thread(used[1].join, PATIENCE_SECONDS)
         assert not used[1].is_alive()
 
     with_executor(function, main)
@@ -175,7 +176,7 @@ def test_a_job_that_raises_gets_the_error_and_its_thread_and_the_queue_continue(
         for job in jobs:
             threads.submit(job)
         (first, one), (second, other) = await asyncio.wait_for(
-            asyncio.gather(*(job.ended for job in jobs)), A_WHILE
+            asyncio.gather(*(job.ended for job in jobs)), PATIENCE_SECONDS
         )
         threads.close()
         assert isinstance(first, SystemExit)

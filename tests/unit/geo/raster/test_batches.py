@@ -17,6 +17,7 @@ from dagmaster.worker.executor import Executor
 from dagmaster.worker.lazy_services import ServicesConfig
 from dagmaster.worker.process_pool import HandlerProcesses
 from dagmaster.worker.task_reports import NoReports
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.geo.raster.raster_context import Bed, numbers
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 HELD = "tests.unit.geo.raster.interrupted_batch"
-A_LONG_WHILE = 60.0
 
 
 class RecordedReports(NoReports):
@@ -85,7 +85,7 @@ def test_a_batch_that_was_killed_at_tile_13_goes_on_at_13(bed: Bed):
         finally:
             await processes.close()
 
-    first, outcome, second = asyncio.run(asyncio.wait_for(main(), A_LONG_WHILE))
+    first, outcome, second = asyncio.run(asyncio.wait_for(main(), PATIENCE_SECONDS))
     assert first.tiles == [f"tile {number} of 20" for number in range(1, 14)]
     assert first.checkpoints[-1].data == {"done": 12}
     assert [one.phase for one in first.checkpoints] == [f"tile_{number}" for number in range(1, 13)]
