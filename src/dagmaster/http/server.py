@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import socket
 from typing import TYPE_CHECKING, Final, cast
@@ -29,6 +30,8 @@ GRACE_SECONDS: Final = 5
 """How long requests may take to end when the server stops."""
 HEADERS_SECONDS: Final = 15.0
 """How long a client may take to send the headers of a request, from the first byte, or from when it connects."""
+ACCEPT_ROUNDS: Final = 3
+"""After so many rounds of the event loop an accepted connection is known to the server."""
 MAX_FRAME_BYTES: Final = 64 * 1024
 """The most that a client may send in one message of a WebSocket."""
 
@@ -90,7 +93,22 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End live streams with a reason, so that their clients connect elsewhere; then all other requests."""
         await self._sessions.close()
+        await self._stop_accepting()
         await super().shutdown(sockets)
+
+    async def _stop_accepting(self) -> None:
+        """Accept nothing more, and wait until each accepted connection is known: uvicorn ends the ones it knows.
+
+        asyncio makes a connection known two rounds of its loop after it was accepted. If its server was closed in
+        between, nobody answers and nobody closes it.
+        """
+        loop = asyncio.get_running_loop()
+        for listener in itertools.chain.from_iterable(server.sockets for server in self.servers):
+            # uvloop listens in another way, and its connections are known at once.
+            with contextlib.suppress(NotImplementedError, RuntimeError):
+                loop.remove_reader(listener.fileno())
+        for _ in range(ACCEPT_ROUNDS):
+            await asyncio.sleep(0)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
