@@ -23,7 +23,7 @@ from dagmaster.ports.job_records import NewJob
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import NewTask, TurnCommit
-from tests.patience import PATIENCE_SECONDS
+from tests import patience
 
 if TYPE_CHECKING:
     from dagmaster.engine.events import EngineEvent
@@ -249,5 +249,5 @@ def _near(at: float | None) -> Any:
 
 async def wait_for_event(event: asyncio.Event) -> None:
     """Wait until an event is set."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(patience.PATIENCE_SECONDS):
         await event.wait()

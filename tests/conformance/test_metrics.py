@@ -128,7 +128,7 @@ async def test_finished_jobs_are_counted_by_workflow_and_node_once(world):
     assert (metrics.completed, metrics.failed, metrics.cancelled) == (3, 0, 0)
     durations = metrics.durations
     assert durations.is_exact
-    assert [durations.average, durations.p50, durations.p95] == pytest.approx([30, 20, 60], abs=5)
+    assert [durations.average, durations.p50, durations.p95] == pytest.approx([30, 20, 60], abs=9)
     nodes = {node.node_id: node.completed for node in await reader.nodes("flow", await since(reader))}
     assert nodes == {"plan": 3, "tiles": 6, "last": 3}
     assert await reader.nodes("unknown", 0.0) == []
@@ -136,12 +136,12 @@ async def test_finished_jobs_are_counted_by_workflow_and_node_once(world):
 
 
 async def run_timed(world: World, orchestrator: OrchestratorStore, name: str, status: AttemptStatus) -> None:
-    """Run a job of one node whose handler takes two seconds."""
+    """Run a job of one node whose handler takes a minute."""
     played = await Played.begin(
         world, f"{{name: {name}, nodes: {{a: {{handler: h, queue: q}}}}}}", orchestrator
     )
     (task,) = await played.worker.claim(10)
-    await played.worker.mark_started({task.task_id: (task.token, 2.0)})
+    await played.worker.mark_started({task.task_id: (task.token, 60.0)})
     error = '{"kind": "error", "message": "no"}' if status is AttemptStatus.FAILED else None
     output = JsonText("1") if error is None else None
     report = TaskReport(
@@ -162,7 +162,7 @@ async def test_durations_of_nodes_are_counted_in_bins_of_all_workflows_or_of_one
     every, of_bad = await reader.node_durations(start), await reader.node_durations(start, workflow_id="bad")
     assert (sum(one.completed for one in every), sum(one.failed for one in every)) == (1, 1)
     assert [(one.completed, one.failed) for one in of_bad] == [(0, 1)]
-    assert [one.seconds for one in every] == pytest.approx([2.0] * len(every), abs=1)
+    assert [one.seconds for one in every] == pytest.approx([60.0] * len(every), abs=20)
     assert await reader.node_durations(start, workflow_id="\0") == []
     assert await reader.node_durations(start + 2 * 86_400) == []
 
@@ -178,7 +178,7 @@ async def test_the_history_of_a_workflow_has_the_periods_in_which_jobs_finished(
     assert [period.at % PERIOD_SECONDS for period in periods] == [0] * len(periods)
     assert (sum(period.completed for period in periods), sum(period.failed for period in periods)) == (2, 0)
     assert not periods[-1].durations.is_exact
-    assert max(period.durations.p95 for period in periods) == pytest.approx(30, abs=5)
+    assert max(period.durations.p95 for period in periods) == pytest.approx(30, abs=9)
     assert await reader.history("unknown", start) == await reader.history("\0", start) == []
 
 
@@ -288,7 +288,7 @@ async def test_a_resumed_job_counts_each_finish_and_only_the_nodes_of_its_run(wo
     metrics = await metrics_of(reader, "bad")
     assert (metrics.failed, metrics.completed) == (1, 1)
     # The time between the runs is not part of the duration.
-    assert metrics.durations.average == pytest.approx(30, abs=5)
+    assert metrics.durations.average == pytest.approx(30, abs=9)
     nodes = {
         node.node_id: (node.completed, node.failed) for node in await reader.nodes("bad", await since(reader))
     }

@@ -277,7 +277,7 @@ async def test_nothing_expires_within_one_lease_after_an_outage_of_the_store(wor
 
 async def test_a_heartbeat_after_the_lease_has_expired_raises(world):
     orchestrator = await world.orchestrator()
-    await world.move(14)
+    await world.move(10)
     await orchestrator.heartbeat({})
     await world.move(16)
     with pytest.raises(OwnershipLost):
@@ -306,9 +306,9 @@ async def test_a_job_that_is_claimed_by_an_expired_orchestrator_is_not_stuck(wor
     # It wakes up, does not know yet, and looks for jobs first. It will come back under another name.
     job_id = await submitted(world, client)
     await paused.claim(10)
-    await world.move(14)
+    await world.move(10)
     await scanner.heartbeat({})
-    await world.move(14)
+    await world.move(10)
     await scanner.heartbeat({})
     await scanner.reclaim()
     assert [job.row.id for job in await scanner.claim(10)] == [job_id]

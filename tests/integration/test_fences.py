@@ -15,9 +15,9 @@ from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
 from dagmaster.store.postgres.worker_store import claim_query
+from tests import patience
 from tests.conformance.jobs import ONE, Scene, a_job, a_task, a_turn, stops_of, submitted, wait_for_event
 from tests.conformance.stores import PostgresWorld, in_world
-from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -33,14 +33,14 @@ def world(postgres: str) -> PostgresWorld:
 
 
 async def at_once(work: Awaitable[Any]) -> Any:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(patience.PATIENCE_SECONDS):
         return await work
 
 
 async def until_waiting(world: PostgresWorld, many: int = 1) -> None:
     """Wait until so many statements wait for a lock."""
     sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(patience.PATIENCE_SECONDS):
         while await world._admin.fetchval(sql) < many:  # noqa: ASYNC110 - the database does not notify of lock waits
             await asyncio.sleep(0.005)
 

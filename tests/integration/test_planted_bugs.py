@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagmaster.errors import OwnershipLost, StatementFailed
+from tests import patience
 from tests.conformance.stores import PostgresWorld, in_world
 from tests.planted_bugs import PLANTED, planted
 
@@ -25,12 +26,17 @@ def guard_of(bug: str) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_a_bug_that_is_planted_in_the_sql_is_noticed(postgres: str, bug: str) -> None:
+def test_a_bug_that_is_planted_in_the_sql_is_noticed(
+    postgres: str, bug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     guard, options = guard_of(bug), PLANTED[bug].options
+    # What a bug makes its test wait for never happens.
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 2.0)
     with (
         planted(bug),
         pytest.raises((AssertionError, TimeoutError, ValueError, OwnershipLost, StatementFailed)),
     ):
         guard(world=PostgresWorld(postgres), **options)
+    monkeypatch.undo()
     # Without the bug it passes: what was noticed is the bug.
     guard(world=PostgresWorld(postgres), **options)

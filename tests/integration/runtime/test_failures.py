@@ -25,13 +25,14 @@ async def test_a_failed_attempt_is_tried_again_after_its_delay(world: World):
     )
     assert (report.status, report.nodes["a"]["output"]) == ("COMPLETED", {"attempt": 3})
     assert await world.attempts(report.job_id, "a") == ["FAILED", "FAILED", "COMPLETED"]
-    failures = await world.events(report.job_id, "AttemptFailed")
-    assert ["retry_at" in read(each["data"]) for each in failures] == [True, True]
-    gaps = await world.rows(
-        "SELECT b.dispatched_at - a.completed_at >= make_interval(secs => 0.019) FROM dag_task_attempts a"
-        " JOIN dag_task_attempts b ON b.job_id = a.job_id AND b.node_id = a.node_id AND b.attempt = a.attempt + 1"
+    # All times here are of the orchestrator's clock. The worker's report has the time of the database, which may differ.
+    due = await world.rows(
+        "SELECT (e.data ->> 'retry_at')::timestamptz - e.at >= make_interval(secs => 0.019) AS is_delayed,"
+        " b.dispatched_at - (e.data ->> 'retry_at')::timestamptz >= make_interval(secs => -0.001) AS is_kept FROM dag_job_events e"
+        " JOIN dag_task_attempts b ON b.job_id = e.job_id AND b.node_id = e.node_id AND b.attempt = e.attempt + 1"
+        " WHERE e.type = 'AttemptFailed'"
     )
-    assert [row[0] for row in gaps] == [True, True]
+    assert [tuple(row) for row in due] == [(True, True), (True, True)]
 
 
 async def test_a_node_fails_when_its_attempts_are_used_up(world: World):

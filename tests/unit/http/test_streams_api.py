@@ -220,7 +220,7 @@ def test_a_stopped_server_ends_every_stream_with_a_reason():
 
 
 def test_a_client_that_does_not_read_is_cut_off_and_others_are_not_delayed(monkeypatch):
-    monkeypatch.setattr(live_sessions, "SLOW_SECONDS", 0.3)
+    monkeypatch.setattr(live_sessions, "SLOW_SECONDS", 1.0)
 
     async def flood(_filter: Any, *, limit: int) -> AsyncGenerator[StreamMessage]:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,24 @@ def with_executor(
             await executor.close()
 
     return asyncio.run(bounded())
+
+
+async def objects_left_by_tasks(executor: Executor) -> list[object]:
+    """Execute tasks; return their messages and contexts that only the garbage collector would free.
+
+    Other garbage does not count: servers of other tests run in threads of this process and leave theirs meanwhile.
+    """
+    gc.disable()
+    try:
+        for number in range(50):
+            await executor.execute(a_task(f"left {number}"))
+        return [each for each in gc.get_objects() if _is_of_task(each, "left ")]
+    finally:
+        gc.enable()
+
+
+def _is_of_task(each: object, prefix: str) -> bool:
+    return type(each) in (HandlerContext, TaskMessage) and each.task_id.startswith(prefix)  # type: ignore[attr-defined]
 
 
 def failure(outcome: Outcome) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.worker.executor_fixtures import failure
 from tests.unit.worker.process_fixtures import (
     HANDLERS,
@@ -141,11 +143,10 @@ def test_the_time_of_a_task_does_not_run_while_its_process_starts(tmp_path):
     module.write_text(f"open({str(gate)!r}).read()\nfrom {HANDLERS} import *\n")
 
     async def main(executor: Executor, watched: Watched) -> Outcome:
-        running = asyncio.create_task(executor.execute(task("where", timeout_seconds=0.3)))
-        # Longer than its timeout.
-        done, _ = await asyncio.wait([running], timeout=0.5)
-        assert not done
-        await asyncio.to_thread(gate.write_text, "")
+        running = asyncio.create_task(executor.execute(task("where", timeout_seconds=PATIENCE_SECONDS)))
+        # Open as soon as the process, which reads it, has begun to import the module.
+        with await asyncio.to_thread(gate.open, "w"):
+            assert executor.deadlines.at(executor._running["1"]) == math.inf
         return await running
 
     assert output(with_processes(main, modules=(str(module),)))["main"]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import io
 import logging
 import sys
@@ -17,17 +16,22 @@ import pytest
 
 from dagmaster.ports.handler_reports import Progress
 from dagmaster.ports.task_messages import Succeeded, TaskMessage
-from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.worker import task_log_capture
-from dagmaster.worker.executor import Executor
 from tests.patience import PATIENCE_SECONDS
-from tests.unit.worker.executor_fixtures import RecordedReports, a_task, run, with_executor
+from tests.unit.worker.executor_fixtures import (
+    RecordedReports,
+    a_task,
+    objects_left_by_tasks,
+    run,
+    with_executor,
+)
 from tests.unit.worker.process_fixtures import Watched, outcome_of, task, with_processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dagmaster.sdk.handler_context import HandlerContext
+    from dagmaster.worker.executor import Executor
 
 # ── of a process ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -322,20 +326,9 @@ def test_pieces_are_small_and_whole(text):
     assert all(len(piece.encode()) <= task_log_capture.MAX_PIECE for piece in result)
 
 
-@pytest.mark.slow
 def test_a_captured_task_leaves_nothing_for_the_garbage_collector():
     async def function() -> None:
         print("it")
 
-    async def main() -> int:
-        executor = Executor(Registry([handler("it")(function)]))
-        await executor.execute(a_task())
-        gc.collect()
-        for number in range(50):
-            await executor.execute(a_task(str(number)))
-        result = gc.collect()
-        await executor.close()
-        return result
-
     with screen():
-        assert asyncio.run(main()) < 50
+        assert with_executor(function, objects_left_by_tasks) == []
