@@ -18,6 +18,7 @@ from dagmaster.application.context import Application
 from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.application.views.json_schema import view_schemas
+from dagmaster.authoring.python import task_options
 from dagmaster.authoring.python.tasks import TaskFunction
 from dagmaster.authoring.schema import NODE_MODELS, InputModel, WorkflowModel, json_schema
 from dagmaster.authoring.schema_description import REQUIRED, FieldDescription, describe_fields
@@ -269,12 +270,16 @@ def _signature(label: str, function: Any) -> str:
     signature = inspect.signature(function)
     parts: list[str] = []
     for one in signature.parameters.values():
-        if one.kind is one.KEYWORD_ONLY and not any(part.startswith("*") for part in parts):
+        is_unpacked = str(one.annotation).startswith("Unpack[")
+        is_by_name = one.kind is one.KEYWORD_ONLY or is_unpacked
+        if is_by_name and not any(part.startswith("*") for part in parts):
             parts.append("*")
         prefix = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
         default = "" if one.default is one.empty else f" = {one.default!r}"
-        # What is `Never` is only there to explain a mistake.
-        if one.name != "self" and not one.name.startswith("_") and one.annotation != "Never":
+        if is_unpacked:
+            options = getattr(task_options, str(one.annotation)[len("Unpack[") : -1])
+            parts += [f"{name}: {of.__forward_arg__} = …" for name, of in options.__annotations__.items()]
+        elif one.name != "self" and not one.name.startswith("_"):
             parts.append(f"{prefix}{one.name}: {one.annotation}{default}")
     returned = "" if function.__name__ == "__init__" else f" -> {signature.return_annotation}"
     line = f"{label}({', '.join(parts)}){returned}"

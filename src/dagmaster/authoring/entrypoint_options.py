@@ -14,7 +14,8 @@ from dagmaster.sdk.entrypoint_sources import find_definition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_OPTIONS: Final = frozenset({"queue", "retry", "timeout_seconds"})
+DECORATOR_OPTIONS: Final = ("queue", "retry", "timeout_seconds")
+"""The options of tasks that `@task` takes."""
 
 
 # What `ast.literal_eval` raises of an expression that is no literal, or of one that has no value, as `{[]:
@@ -33,7 +34,7 @@ def read_options(entrypoint: str) -> Mapping[str, Any]:
         # `**options` may have any of them.
         return {}
     try:
-        return {one.arg: ast.literal_eval(one.value) for one in keywords if one.arg in _OPTIONS}
+        return {one.arg: ast.literal_eval(one.value) for one in keywords if one.arg in DECORATOR_OPTIONS}
     except _NO_LITERAL:
         return {}
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 WRONG: Any = 5
+UNKNOWN: Any = {"x": 3}
 
 
 def one(x: int = 0) -> int:
@@ -76,9 +77,19 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         NodesRejected,
         "task one: allow_failure is True or False",
     ),
-    "unknown": (lambda: Task(one, {"y": 1}, x=3), TypeError, "Task(one, kwargs={'y': 1, 'x': 3})"),  # type: ignore[arg-type]
-    "unknown of a name": (lambda: Task("m.f", x=3), TypeError, "Task('m.f', kwargs={'x': 3})"),  # type: ignore[arg-type]
-    "unknown option": (lambda: create_task(one, x=3), TypeError, "create_task(one, {'x': 3})"),
+    "dispatch_timeout_seconds": (
+        lambda: Task(one, dispatch_timeout_seconds=0),
+        HandlerInvalid,
+        "task one: dispatch_timeout_seconds is more than 0",
+    ),
+    "code_fingerprint": (
+        lambda: Task(one, code_fingerprint=WRONG),
+        HandlerInvalid,
+        "task one: code_fingerprint is text, not the number 5",
+    ),
+    "unknown": (lambda: Task(one, {"y": 1}, **UNKNOWN), TypeError, "Task(one, kwargs={'y': 1, 'x': 3})"),
+    "unknown of a name": (lambda: Task("m.f", **UNKNOWN), TypeError, "Task('m.f', kwargs={'x': 3})"),
+    "unknown option": (lambda: create_task(one, **UNKNOWN), TypeError, "create_task(one, {'x': 3})"),
     "group": (lambda: Group(WRONG), NodesRejected, "the name of a group is text, not 5"),
     "members": (lambda: Group("g", WRONG), TypeError, "group g: 5 is not a Task, a Group or a list of them"),
     "member": (lambda: Group("g", [[one]]), TypeError, "group g: <function one"),

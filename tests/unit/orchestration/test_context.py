@@ -41,7 +41,7 @@ from dagmaster import (
 from dagmaster.application.graph_jobs import release_hold
 from dagmaster.application.queries.events_and_logs import list_events
 from dagmaster.application.queries.nodes import node_detail
-from dagmaster.authoring.python import declared_options
+from dagmaster.authoring.python import task_options
 from dagmaster.errors import (
     JobFinished,
     JobNotFound,
@@ -551,7 +551,7 @@ async def test_a_worker_with_other_code_than_the_submitter_reports_both_fingerpr
     task = create_task(give)
     job = await context.create_job("changed", task)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(declared_options.FUNCTIONS, task.entrypoint, plain)
+        patch.setitem(task_options.FUNCTIONS, task.entrypoint, plain)
         await run_job_test_async(job)
     assert (job.status, CALLS) == (JobStatus.COMPLETED, [])
     detail = await node_detail(context.backend.app, str(job.id), "give")  # type: ignore[attr-defined]

@@ -222,15 +222,10 @@ class _Collector:
             self._visit_task(item)  # type: ignore[arg-type]
 
     def _visit_task(self, task: Task) -> None:
-        queue = task.queue or self.default_queue
-        if queue is None:
-            raise _rejected(
-                task, " has no queue: give it queue=, write @task(queue=), or set DAGMASTER_PYTHON_QUEUE"
-            )
-        # `retry` is compared by identity: it is that of the function, for most tasks.
-        key = (task.entrypoint, queue, id(task.retry), task.timeout_seconds, task.allow_failure)
+        # Options are compared by identity: most tasks of a function share them.
+        key = (task.entrypoint, id(task.options))
         stem, definition = self.common.get(key) or self.common.setdefault(
-            key, (task.stem, self._define(task, queue))
+            key, (task.stem, self._define(task))
         )
         group, previous = task.group, task.previous
         part = TaskPart(task.id, stem, definition, task.name, None if group is None else group.id)
@@ -255,17 +250,17 @@ class _Collector:
             self.signatures[key] = typed_signature(task.function, task.entrypoint)
         return self.signatures[key]
 
-    def _define(self, task: Task, queue: str) -> dict[str, Any]:
+    def _define(self, task: Task) -> dict[str, Any]:
         """Return the definition of a task without its params."""
-        definition: dict[str, Any] = {"handler": task.entrypoint, "queue": queue}
-        if task.retry is not None:
-            definition["retry"] = task.retry
-        if task.timeout_seconds is not None:
-            definition["timeout_seconds"] = task.timeout_seconds
-        if task.allow_failure:
-            definition["allow_failure"] = True
-        fingerprint = _fingerprint(task) if self.with_code else ""
-        return {**definition, "code_fingerprint": fingerprint} if fingerprint else definition
+        queue = task.options.get("queue", self.default_queue)
+        if queue is None:
+            raise _rejected(
+                task, " has no queue: give it queue=, write @task(queue=), or set DAGMASTER_PYTHON_QUEUE"
+            )
+        definition = {"handler": task.entrypoint, "queue": queue, **task.options}
+        if self.with_code and "code_fingerprint" not in definition and (code := _fingerprint(task)):
+            definition["code_fingerprint"] = code
+        return definition
 
     def _add_edges(self, item: GraphItem, previous: list[GraphItem]) -> None:
         dependencies, pending, kind = self.part.dependencies, self.pending, _KINDS[item.kind]

@@ -12,36 +12,33 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Never, TypeAlias
 
-from dagmaster.authoring.python.declared_options import (
+from dagmaster.authoring.python.futures import MAX_DEPTH
+from dagmaster.authoring.python.result_parts import ResultPart, no_items, no_text, no_truth
+from dagmaster.authoring.python.task_options import (
     CHECKED,
-    MAX_CHECKED,
-    NO_RETRY,
+    TASK_OPTIONS,
+    TaskOptions,
+    add_options,
     check_name,
     declared_options,
+    merged_options,
     no_entrypoint,
     read_function,
 )
-from dagmaster.authoring.python.futures import MAX_DEPTH
-from dagmaster.authoring.python.result_parts import ResultPart, no_items, no_text, no_truth
+from dagmaster.authoring.schema import TaskModel
 from dagmaster.errors import HandlerInvalid, NodesRejected
 from dagmaster.errors.source_map import truncate
-from dagmaster.sdk.handler_decorator import check_queue, check_timeout
 from dagmaster.sdk.json_forms import short_repr
-from dagmaster.sdk.retry_options import read_retry
 from dagmaster.snowflakes import TASK_IDS, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
     from types import FrameType
-    from typing import Self
-
-    from dagmaster.authoring.python.tasks import Retry
+    from typing import Self, Unpack
 
 _OWN_FOLDER: Final = str(Path(__file__).parents[2])
 ItemKind: TypeAlias = Literal["task", "group"]
-_TASK_OPTIONS: Final = frozenset({"name", "queue", "retry", "timeout_seconds", "allow_failure"})
 _MAX_SHOWN: Final = 100
-_CHECKED_QUEUES: Final[set[str]] = set()
 
 
 class Dependency(NamedTuple):
@@ -184,13 +181,10 @@ class Task(GraphItem):
     __slots__ = (
         "_code",
         "_position",
-        "allow_failure",
         "entrypoint",
         "function",
         "kwargs",
-        "queue",
-        "retry",
-        "timeout_seconds",
+        "options",
     )
 
     def __init__(
@@ -199,15 +193,9 @@ class Task(GraphItem):
         kwargs: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
-        queue: str | None = None,
-        retry: Retry | None = None,
-        timeout_seconds: float | None = None,
-        allow_failure: bool = False,
         _frame: FrameType | None = None,
-        **unknown: Never,
+        **options: Unpack[TaskOptions],
     ) -> None:
-        if unknown:
-            raise _unknown_options("Task" if _frame is None else "create_task", entrypoint, kwargs, unknown)
         if name is not None and not isinstance(name, str):
             raise NodesRejected(
                 f"the name of a task is text, not {short_repr(name)}: a task of {_shown(entrypoint)}"
@@ -215,57 +203,55 @@ class Task(GraphItem):
         if kwargs is not None and type(kwargs) is not dict and not hasattr(kwargs, "keys"):
             label = name or _shown(entrypoint)
             raise NodesRejected(f"task {label}: kwargs is {short_repr(kwargs)}, not a mapping of arguments")
-        if allow_failure is not False and allow_failure is not True:
-            raise NodesRejected(
-                f"task {name or _shown(entrypoint)}: allow_failure is True or False, not"
-                f" {allow_failure!r:.100}"
-            )
         super().__init__(name)
         # Where it is made. The line is looked up when an error names it: that takes longer the longer a
         # function is.
         frame = _frame or sys._getframe(1)  # noqa: SLF001 - there is no other way to the caller
         self._code, self._position = frame.f_code, frame.f_lasti
+        self.options: Mapping[str, Any]
+        """Its options as definitions have them, with those of its function; those that are not set are left out."""
         if type(entrypoint) is str:
             if entrypoint not in CHECKED:
                 check_name(entrypoint)
             self.entrypoint = entrypoint
             self.function: Callable[..., Any] | None = None
             self.kwargs = {} if kwargs is None else kwargs
-            declared = declared_options(entrypoint)
-            self.queue = declared.queue if queue is None else queue
-            self.timeout_seconds = declared.timeout_seconds if timeout_seconds is None else timeout_seconds
-            self.allow_failure = allow_failure
-            self.retry: dict[str, Any] | None = declared.retry
+            self.options = declared_options(entrypoint)
         else:
             try:
-                options = read_function(entrypoint)
+                declared = read_function(entrypoint)
             except TypeError as error:
                 # It cannot be a key of the cache.
                 raise no_entrypoint(entrypoint) from error
-            self.entrypoint, self.function = options.name, options.function
-            self.kwargs = {**options.constants, **(kwargs or {})} if options.constants else kwargs or {}
-            self.queue = options.queue if queue is None else queue
-            self.timeout_seconds = options.timeout_seconds if timeout_seconds is None else timeout_seconds
-            self.allow_failure = allow_failure or options.allow_failure
-            self.retry = options.retry
-            self.name = options.node_name if name is None else name
-        is_checked = queue is None or (type(queue) is str and queue in _CHECKED_QUEUES)
-        if not is_checked or retry is not None or timeout_seconds is not None:
-            self._check_options(retry, queue, timeout_seconds)
+            self.entrypoint, self.function = declared.name, declared.function
+            self.kwargs = {**declared.constants, **(kwargs or {})} if declared.constants else kwargs or {}
+            self.options = declared.options
+            self.name = declared.node_name if name is None else name
+        if options:
+            known = merged_options(self.options, options)
+            if known is None:
+                _check_keywords("Task" if _frame is None else "create_task", entrypoint, kwargs, options)
+                self._add_options(options)
+            else:
+                self.options = known
 
-    def _check_options(self, retry: Retry | None, queue: str | None, timeout_seconds: float | None) -> None:
-        label = f"task {self.label}"
+    def _add_options(self, options: TaskOptions) -> None:
+        allow_failure = options.get("allow_failure", False)
+        if allow_failure is not False and allow_failure is not True:
+            raise NodesRejected(
+                f"task {self.label}: allow_failure is True or False, not {allow_failure!r:.100}"
+            )
         try:
-            check_queue(queue, label)
-            check_timeout(timeout_seconds, label)
-            policy = None if retry is None else read_retry(retry, label)
+            self.options = add_options(self.options, options, f"task {self.label}")
         except HandlerInvalid as error:
             place = self.made_at
             raise HandlerInvalid(f"{error}{place and f' (made at {place})'}") from None
-        if queue is not None and len(_CHECKED_QUEUES) < MAX_CHECKED:
-            _CHECKED_QUEUES.add(queue)
-        if policy is not None:
-            self.retry = NO_RETRY if isinstance(policy, str) else policy
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an option: `task.queue`; of one that is not set, its default."""
+        if name not in TASK_OPTIONS:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+        return self.options.get(name, TaskModel.model_fields[name].default)
 
     @property
     def label(self) -> str:
@@ -384,24 +370,32 @@ class Group(GraphItem):
 
 
 def create_task(
-    callback: str | Callable[..., Any], kwargs: Mapping[str, Any] | None = None, **options: Any
+    callback: str | Callable[..., Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+    **options: Unpack[TaskOptions],
 ) -> Task:
     """Return a task of a function: its name as `module.function`, the function, or one with `@task`.
 
-    `options`: name, queue, retry, timeout_seconds, allow_failure. Of a name, those of `@task` apply if its module is
-    imported, or if its source is here and queue, retry and timeout_seconds are literals: if one is not, none applies.
+    Of a name, the options of `@task` apply if its module is imported, or if its source is here and queue, retry and
+    timeout_seconds are literals: if one is not, none applies.
     """
     # Its own frame: one of a function in between costs as much as all the rest of this.
-    return Task(callback, kwargs, _frame=sys._getframe(1), **options)  # noqa: SLF001 - as above
+    return Task(callback, kwargs, name=name, _frame=sys._getframe(1), **options)  # noqa: SLF001 - as above
 
 
-def _unknown_options(maker: str, callback: Any, kwargs: Any, unknown: Mapping[str, Any]) -> TypeError:
-    arguments = {**kwargs, **unknown} if isinstance(kwargs, dict) else {**unknown}
+def _check_keywords(maker: str, callback: Any, kwargs: Any, options: Mapping[str, Any]) -> None:
+    """Raise TypeError about keywords that are no options: most are arguments of the function."""
+    unknown = {name: value for name, value in options.items() if name not in TASK_OPTIONS}
+    if not unknown:
+        return
+    arguments = {**kwargs, **unknown} if isinstance(kwargs, dict) else unknown
     shown = ", ".join(f"{name!r}: {short_repr(value)}" for name, value in arguments.items())
     mapping = f"{'kwargs=' if maker == 'Task' else ''}{{{truncate(shown, _MAX_SHOWN)}}}"
-    return TypeError(
-        f"{', '.join(unknown)}: not an option of a task ({', '.join(sorted(_TASK_OPTIONS))}). Arguments of"
-        " the"
+    raise TypeError(
+        f"{', '.join(unknown)}: not an option of a task ({', '.join(sorted(['name', *TASK_OPTIONS]))})."
+        " Arguments of the"
         f" function go into the mapping: {maker}({_shown(callback)}, {mapping})"
     )
 

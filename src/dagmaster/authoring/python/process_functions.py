@@ -7,7 +7,7 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.authoring.python.declared_options import FUNCTIONS
+from dagmaster.authoring.python.task_options import FUNCTIONS
 from dagmaster.errors import HandlerInvalid, HandlerNotFound
 from dagmaster.sdk.entrypoints import is_entrypoint
 from dagmaster.sdk.handler_decorator import entrypoint_spec, mark_of

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overl
 from dagmaster.authoring.python.futures import Future, futures_in
 from dagmaster.authoring.python.graph_nodes import Node, active_builder, note_missed_call, require_builder
 from dagmaster.authoring.python.places import reject
+from dagmaster.authoring.python.task_options import CallOptions
 from dagmaster.errors import HandlerInvalid
 from dagmaster.errors.suggestions import did_you_mean
 from dagmaster.sdk.entrypoints import function_name
@@ -23,19 +24,18 @@ from dagmaster.sdk.retry_options import read_retry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
-    from typing import Literal, Self
+    from typing import Literal, Self, Unpack
 
-    from dagmaster.authoring.python.futures import Dependency
-    from dagmaster.engine.retry import RetryPolicy
+    from dagmaster.authoring.python.task_options import Retry
     from dagmaster.sdk.handler_decorator import HandlerSpec
 
-    Retry = RetryPolicy | Mapping[str, Any] | int | Literal["none"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
 
 _FAN_OUT_KEYS: Final = frozenset({"max_parallel", "tolerate_failures", "on_item_error", "fail_fast"})
+_CALL_OPTIONS: Final = tuple(CallOptions.__annotations__)
 _NODE_OPTIONS: Final = frozenset({"name", "depends_on"})
 
 
@@ -46,32 +46,19 @@ class NodeCall:
     options: Mapping[str, Any]
     constants: Mapping[str, Any]
 
-    def with_options(  # noqa: PLR0913 - the keys of a node
-        self,
-        *,
-        name: str | None = None,
-        description: str | None = None,
-        depends_on: Dependency | list[Dependency] | None = None,
-        queue: str | None = None,
-        timeout_seconds: float | None = None,
-        dispatch_timeout_seconds: float | None = None,
-        retry: Retry | None = None,
-        allow_failure: bool | None = None,
-        code_fingerprint: str | None = None,
-        max_parallel: int | None = None,
-        tolerate_failures: int | str | None = None,
-        on_item_error: Literal["fail", "tolerate"] | None = None,
-        fail_fast: bool | None = None,
-    ) -> Self:
+    def with_options(self, **options: Unpack[CallOptions]) -> Self:
         """Return the task with these keys for the nodes that are made of it. The last four go with `map`."""
-        options = {key: value for key, value in locals().items() if key != "self" and value is not None}
-        if retry is not None:
+        unknown = next((name for name in options if name not in _CALL_OPTIONS), None)
+        if unknown is not None:
+            raise TypeError(f"with_options() has no option {unknown!r}: {', '.join(_CALL_OPTIONS)}")
+        changes = {name: value for name, value in options.items() if value is not None}
+        if "retry" in changes:
             try:
-                options["retry"] = read_retry(retry, self.handler)
+                changes["retry"] = read_retry(options["retry"] or "none", self.handler)
             except HandlerInvalid as error:
                 raise reject(str(error)) from None
         changed = copy.copy(self)
-        changed.options = {**self.options, **options}
+        changed.options = {**self.options, **changes}
         return changed
 
     def partial(self, /, **constants: Any) -> Self:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, create_model
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -18,6 +18,8 @@ from dagmaster.application.queries.graph_tasks import find_task
 from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME
 from dagmaster.authoring.added_nodes import fill_place
 from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
+from dagmaster.authoring.python.task_options import TASK_OPTIONS
+from dagmaster.authoring.schema import TaskModel
 from dagmaster.errors import (
     EvaluationFailed,
     MediaTypeUnsupported,
@@ -61,7 +63,7 @@ class ReferenceBody(Body):
     )
 
 
-class TaskDefinition(Body):
+class _TaskKeys(Body):
     """What a task runs. Params are values: text is never a template."""
 
     type: Literal["task"] = "task"
@@ -72,10 +74,17 @@ class TaskDefinition(Body):
     params: dict[str, Any] = Field(default_factory=dict)
     timeout_seconds: float | None = Field(default=None, ge=1, le=864_000)
     retry: RetryModel | None = None
-    allow_failure: bool = False
-    code_fingerprint: str | None = Field(
-        default=None, min_length=1, max_length=128, description="Of the function, as the caller has it."
-    )
+
+
+_OTHER_KEYS: Final[dict[str, Any]] = {
+    name: (TaskModel.model_fields[name].annotation, TaskModel.model_fields[name])
+    for name in TASK_OPTIONS
+    if name not in _TaskKeys.model_fields
+}
+"""The options that are as in a workflow file."""
+TaskDefinition: Any = create_model(
+    "TaskDefinition", __base__=_TaskKeys, __doc__=_TaskKeys.__doc__, **_OTHER_KEYS
+)
 
 
 class CollectDefinition(Body):

@@ -1,0 +1,192 @@
+"""The options of tasks in Python: what they are, what `@task` declares of a function, and what a call adds to it.
+
+They are the keys of a task in a workflow file, and go into definitions as they are. Nothing is imported for the
+options of a function that is named by text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict
+
+from dagmaster.authoring.entrypoint_options import DECORATOR_OPTIONS, read_options
+from dagmaster.authoring.model_reader import read_model
+from dagmaster.authoring.schema import TaskModel
+from dagmaster.authoring.source_document import document_from_data
+from dagmaster.errors import HandlerInvalid
+from dagmaster.sdk.entrypoint_sources import loaded_function, source_version
+from dagmaster.sdk.entrypoints import function_name
+from dagmaster.sdk.handler_decorator import (
+    check_entrypoint,
+    check_queue,
+    check_timeout,
+    mark_of,
+)
+from dagmaster.sdk.json_forms import short_repr
+from dagmaster.sdk.retry_options import read_retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dagmaster.authoring.python.futures import Dependency
+    from dagmaster.authoring.python.tasks import NodeCall
+    from dagmaster.engine.retry import RetryPolicy
+
+    Retry = RetryPolicy | Mapping[str, Any] | int | Literal["none"]
+
+
+class TaskOptions(TypedDict, total=False):
+    """The keys of a task in a workflow file, as options in Python. A test compares them with the schema."""
+
+    queue: str | None
+    retry: Retry | None
+    timeout_seconds: float | None
+    allow_failure: bool
+    dispatch_timeout_seconds: float | None
+    code_fingerprint: str | None
+
+
+class CallOptions(TaskOptions, total=False):
+    """The options of the nodes that calls of a `@task` make; the last four go with `map`."""
+
+    name: str | None
+    description: str | None
+    depends_on: Dependency | list[Dependency] | None
+    max_parallel: int | None
+    tolerate_failures: int | str | None
+    on_item_error: Literal["fail", "tolerate"] | None
+    fail_fast: bool | None
+
+
+TASK_OPTIONS: Final = tuple(TaskOptions.__annotations__)
+"""In the order in which definitions have them."""
+_NO_RETRY: Final = {"max_attempts": 1}
+_NONE: Final[Mapping[str, Any]] = {}
+CHECKED: Final[set[str]] = set()
+"""Names that were checked: 100,000 tasks of one function need one check."""
+MAX_CHECKED: Final = 10_000
+_MERGED: Final[dict[tuple[Any, ...], tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
+"""Options with what they were added to: 100,000 tasks with the same options share them."""
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {}
+"""The functions that tasks were made of in this process, by entrypoint: they are run here without an import."""
+
+
+class _Function(NamedTuple):
+    """What tasks of one function have in common."""
+
+    name: str
+    function: Callable[..., Any] | None
+    options: Mapping[str, Any]
+    node_name: str | None
+    constants: Mapping[str, Any]
+
+
+@lru_cache(maxsize=1_000)
+def read_function(callback: Any) -> _Function:
+    """Return what tasks of a function have in common; raise `HandlerInvalid` if it is none."""
+    from dagmaster.authoring.python.tasks import NodeCall, TaskFunction
+
+    mark = mark_of(callback)
+    call: NodeCall | None = callback if isinstance(callback, NodeCall) else None
+    if mark is None and call is None and not hasattr(callback, "__qualname__"):
+        raise no_entrypoint(callback)
+    name = call.handler if call is not None else mark.name if mark is not None else function_name(callback)
+    check_name(name)
+    function = callback if call is None or isinstance(call, TaskFunction) else None
+    if function is not None:
+        FUNCTIONS[name] = function
+    options: dict[str, Any] = {}
+    if mark is not None:
+        options = {one: getattr(mark, one) for one in DECORATOR_OPTIONS}
+    written = _NONE if call is None else call.options
+    options |= {one: value for one, value in written.items() if one in TASK_OPTIONS}
+    return _Function(
+        name=name,
+        function=function,
+        options=_in_order(check_options(options, name)),
+        node_name=written.get("name"),
+        constants={} if call is None else call.constants,
+    )
+
+
+def declared_options(entrypoint: str) -> Mapping[str, Any]:
+    """Return the options of `@task` of a function that is named by text."""
+    function = loaded_function(entrypoint)
+    if function is None:
+        return _options_in_source(entrypoint, source_version(entrypoint))
+    mark = mark_of(function)
+    return _NONE if mark is None or mark.name != entrypoint else _options_of(function)
+
+
+@lru_cache(maxsize=1_000)
+def _options_of(function: Any) -> Mapping[str, Any]:
+    options = read_function(function).options
+    return {one: value for one, value in options.items() if one in DECORATOR_OPTIONS}
+
+
+@lru_cache(maxsize=1_000)
+def _options_in_source(entrypoint: str, _version: tuple[int, int] | None) -> Mapping[str, Any]:
+    try:
+        return _in_order(check_options(read_options(entrypoint), entrypoint))
+    except HandlerInvalid:
+        # The import of the module fails on a worker, which reports it.
+        return _NONE
+
+
+def merged_options(declared: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what `add_options` returned for these options; None if it was not called, or they cannot be a key."""
+    try:
+        known = _MERGED.get((id(declared), *options.items()))
+    except TypeError:
+        return None
+    # 1 equals True, and is no value of an option.
+    is_same = known is not None and known[0] is declared and type(options.get("allow_failure", True)) is bool
+    return known[1] if known is not None and is_same else None
+
+
+def add_options(declared: Mapping[str, Any], options: Mapping[str, Any], label: str) -> Mapping[str, Any]:
+    """Return the options of a function with those of one task; raise `HandlerInvalid` about a wrong one."""
+    merged = _in_order({**declared, **check_options(options, label)})
+    if len(_MERGED) < MAX_CHECKED:
+        # The keys of a retry cannot be part of a key.
+        with contextlib.suppress(TypeError):
+            _MERGED[id(declared), *options.items()] = (declared, merged)
+    return merged
+
+
+def check_options(options: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """Return options as definitions have them, without those that are not set; raise `HandlerInvalid` about others."""
+    checked = {one: value for one, value in options.items() if value is not None}
+    if checked.get("allow_failure") is False:
+        del checked["allow_failure"]
+    check_queue(checked.get("queue"), label)
+    check_timeout(checked.get("timeout_seconds"), label)
+    if "retry" in checked:
+        policy = read_retry(checked["retry"], label)
+        checked["retry"] = _NO_RETRY if isinstance(policy, str) else policy
+    others = {one: value for one, value in checked.items() if one not in DECORATOR_OPTIONS}
+    if others:
+        task = {"handler": label, **others}
+        _, problems = read_model(document_from_data(task), TaskModel, task, ())
+        if problems:
+            raise HandlerInvalid(f"{label}: {problems[0].message}")
+    return checked
+
+
+def _in_order(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {one: options[one] for one in TASK_OPTIONS if one in options}
+
+
+def check_name(name: str) -> None:
+    """Raise `HandlerInvalid` if it cannot be an entrypoint; remember that it can."""
+    check_entrypoint(name)
+    if len(CHECKED) < MAX_CHECKED:
+        CHECKED.add(name)
+
+
+def no_entrypoint(callback: Any) -> HandlerInvalid:
+    """Return the error about what is neither a function nor the name of one."""
+    return HandlerInvalid(
+        f"{short_repr(callback)} is not an entrypoint: give a function, or its name as 'module.function'"
+    )
