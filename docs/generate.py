@@ -14,6 +14,7 @@ import click
 import pyogrio
 
 import dagmaster
+from dagmaster import session
 from dagmaster.application.context import Application
 from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.remote_tasks import RemoteTasks
@@ -178,7 +179,7 @@ def _python() -> str:
     """Return the names that workflows in Python are written with."""
     text = (
         GENERATED
-        + "# Workflows in Python\n\nAll names are in `dagmaster`, but `TaskFunction`: that is what `@task` makes of a function.\nFunctions about graphs, jobs and workers that are `async` are also in `dagmaster.blocking`, to be called without `await`.\n[How they are used](../tutorial/python.md).\n"
+        + "# Workflows in Python\n\nNames are in `dagmaster`, or in the module that stands with them. `TaskFunction` is what `@task` makes of a function.\nFunctions about graphs, jobs and workers that are `async` are also in `dagmaster.blocking`, to be called without `await`.\n[How they are used](../tutorial/python.md).\n"
     )
     for name in PYTHON_NAMES:
         thing = TaskFunction if name == "TaskFunction" else getattr(dagmaster, name)
@@ -187,7 +188,7 @@ def _python() -> str:
             if not isinstance(thing, type)
             else [getattr(thing, method) for method in PYTHON_METHODS[name]]
         )
-        text += f"\n## {name}\n\n" + (
+        text += f"\n## {name}\n\n{_import_line(name)}" + (
             f"{inspect.cleandoc(thing.__doc__ or '')}\n\n" if isinstance(thing, type) else ""
         )
         for method in methods:
@@ -198,6 +199,14 @@ def _python() -> str:
             text += "" if method.__name__ == "__init__" else f"{inspect.cleandoc(method.__doc__ or '')}\n\n"
         text = text.rstrip("\n") + "\n"
     return text
+
+
+def _import_line(name: str) -> str:
+    """Return how a name is imported that is not one of the few at the top."""
+    if name in (*dagmaster.__all__, "TaskFunction"):
+        return ""
+    package = "dagmaster.session" if name in session.__all__ else getattr(dagmaster, name).__module__
+    return f"`from {package} import {name}`\n\n"
 
 
 PYTHON_NAMES = (

@@ -8,7 +8,7 @@ workers allow this module (`--handlers`).
 from __future__ import annotations
 
 from dagmaster import Group, create_task, get_current_context, map_values, task
-from dagmaster.orchestration.blocking import OrchContext, create_job, get_task, run_job_test
+from dagmaster.blocking import OrchContext, create_job, get_task, run_job_test
 
 SOURCES = ("orders", "returns", "visits")
 

@@ -8,8 +8,4 @@ with OrchContext() as context:
 
 from __future__ import annotations
 
-from dagmaster.orchestration import blocking as _calls
-from dagmaster.orchestration.blocking import *  # noqa: F403 - its names are listed there
-
-__all__: list[str] = []
-__all__ += _calls.__all__
+from dagmaster.session.blocking import *  # noqa: F403 - its names are listed there

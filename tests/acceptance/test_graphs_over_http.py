@@ -29,7 +29,7 @@ from dagmaster import (
     worker_heartbeat,
 )
 from dagmaster.errors import DagmasterError, JobFinished, NodesRejected
-from dagmaster.orchestration import blocking
+from dagmaster.session import blocking
 
 # The fixture, too.
 from tests.acceptance.test_services import new_sandbox, sandbox  # noqa: F401

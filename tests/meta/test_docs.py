@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from dagmaster import blocking
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.bootstrap import find_handlers
+from dagmaster.session import blocking
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -161,7 +161,7 @@ LARGER_SINCE_CODE_IS_WRAPPED_AT_110 = {
     "engine/model.py",
     "geo/fathom/handlers.py",
     "geo/vector/geometry_cleaning.py",
-    "orchestration/context.py",
+    "session/context.py",
     "orchestrator/service.py",
     "settings/groups.py",
     "store/memory/read_store.py",

@@ -141,7 +141,7 @@ async def test_a_local_context_does_not_wait_for_an_owner_of_its_jobs(
     world: World, place: Path, monkeypatch: pytest.MonkeyPatch
 ):
     use_database(world, place, monkeypatch)
-    monkeypatch.setattr("dagmaster.orchestration.context.WAIT_SECONDS", 600.0)
+    monkeypatch.setattr("dagmaster.session.context.WAIT_SECONDS", 600.0)
     await world.orchestrator()
     async with asyncio.timeout(PATIENCE_SECONDS), OrchContext(local=True) as context:
         first = create_task(double, {"x": 1}, queue="q", name="first")

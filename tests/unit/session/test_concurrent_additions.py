@@ -11,7 +11,7 @@ import pytest
 from dagmaster import create_task
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.errors import NodesRejected
-from dagmaster.orchestration.concurrent_additions import ConcurrentAdditions
+from dagmaster.session.concurrent_additions import ConcurrentAdditions
 from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

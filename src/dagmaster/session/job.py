@@ -13,8 +13,8 @@ from dagmaster.text_format import traceback_of
 
 if TYPE_CHECKING:
     from dagmaster.application.views import JobRecord
-    from dagmaster.orchestration.context import OrchContext
-    from dagmaster.orchestration.job_display import JobTable, JobWatch
+    from dagmaster.session.context import OrchContext
+    from dagmaster.session.job_display import JobTable, JobWatch
 
 _ID_DIGITS: Final = 19
 
@@ -79,13 +79,13 @@ class Job:
         Returns at once. In a notebook the table is updated where it stands; elsewhere a line is printed when
         something changed. `with job.watch():` ends with the block, `job.watch().wait()` with the job.
         """
-        from dagmaster.orchestration.job_display import JobWatch
+        from dagmaster.session.job_display import JobWatch
 
         return JobWatch(self, seconds)
 
     def _repr_html_(self) -> str:
         """Return a table of the job and its nodes as they are now; as it was read last if its context is closed."""
-        from dagmaster.orchestration.job_display import snapshot
+        from dagmaster.session.job_display import snapshot
 
         return snapshot(self)._repr_html_()
 

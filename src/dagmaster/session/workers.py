@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.queries import fleet
 from dagmaster.application.views.health import HealthState
 from dagmaster.errors import Category, DagmasterError, QueryInvalid, ServerUnavailable
-from dagmaster.orchestration.current_context import a_context
+from dagmaster.session.current_context import a_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -51,7 +51,7 @@ from dagmaster.errors import (
     SettingsInvalid,
     WorkerExpired,
 )
-from dagmaster.orchestration.workers import _worker_info
+from dagmaster.session.workers import _worker_info
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine

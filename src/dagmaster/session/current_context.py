@@ -7,12 +7,12 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.python.running_task import RunningTask, get_running_task
-from dagmaster.orchestration.context import CURRENT, OrchContext
+from dagmaster.session.context import CURRENT, OrchContext
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from dagmaster.orchestration.job import Job
+    from dagmaster.session.job import Job
 
 
 def current_orch_context() -> OrchContext | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster import Group, OrchContext, PermanentError, Task, blocking, create_job, create_task
-from dagmaster.orchestration import job_display
+from dagmaster.session import job_display
 from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

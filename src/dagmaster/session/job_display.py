@@ -18,7 +18,7 @@ from dagmaster.authoring.graph_parts import HOLD_LABEL
 from dagmaster.engine.graph import Kind
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import DagmasterError
-from dagmaster.orchestration.backends import open_backend
+from dagmaster.session.backends import open_backend
 from dagmaster.text_format import format_count, format_error
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views import JobDetailView
     from dagmaster.application.views.nodes import NodeView
-    from dagmaster.orchestration.job import Job
+    from dagmaster.session.job import Job
 
 MAX_ROWS: Final = 50
 """How many nodes a table has. Of more, those that failed or run."""
@@ -46,7 +46,7 @@ _COLOURS: Final = {
 }
 _GREY: Final = "#66717f"
 _COLUMNS: Final = ("node", "runs", "status", "attempts", "seconds", "error")
-_LOGGER = logging.getLogger("dagmaster.orchestration")
+_LOGGER = logging.getLogger("dagmaster.session")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -158,7 +158,7 @@ class JobWatch:
 
 def read_table(job: Job) -> JobTable:
     """Read a job again, set what is in it, and return its table."""
-    from dagmaster.orchestration.blocking import wait_for
+    from dagmaster.session.blocking import wait_for
 
     return wait_for(_read(job))
 

@@ -18,11 +18,11 @@ from dagmaster.authoring.python.graph_items import GraphItem, Task, items_in
 from dagmaster.authoring.python.holds import Hold, add_held_groups
 from dagmaster.client.system import current_user
 from dagmaster.errors import DagmasterError, JobFinished, JobNotFound, NodesRejected
-from dagmaster.orchestration.backends import ApplicationBackend, memory_backend, open_backend
-from dagmaster.orchestration.concurrent_additions import ConcurrentAdditions
-from dagmaster.orchestration.job import Job, job_number
-from dagmaster.orchestration.reserved_queues import reserved_queue
 from dagmaster.sdk.json_forms import short_repr
+from dagmaster.session.backends import ApplicationBackend, memory_backend, open_backend
+from dagmaster.session.concurrent_additions import ConcurrentAdditions
+from dagmaster.session.job import Job, job_number
+from dagmaster.session.reserved_queues import reserved_queue
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views.graph_tasks import AddedNodesView
     from dagmaster.authoring.python.graph_items import Group
-    from dagmaster.orchestration.backends import Backend
     from dagmaster.ports.clock import Clock
+    from dagmaster.session.backends import Backend
 
 T = TypeVar("T")
 HOLD_SECONDS: Final = 3600.0
 """How long a job waits for a context whose process died."""
 RENEWAL_RETRY_SECONDS: Final = 5.0
 _MAX_JOBS: Final = 10
-_LOGGER = logging.getLogger("dagmaster.orchestration")
+_LOGGER = logging.getLogger("dagmaster.session")
 CURRENT: Final[contextvars.ContextVar[OrchContext | None]] = contextvars.ContextVar(
     "orch_context", default=None
 )

@@ -19,10 +19,10 @@ from dagmaster.authoring.python.running_task import get_running_task
 from dagmaster.client.system import current_user
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
-from dagmaster.orchestration.current_context import a_context, lasting
-from dagmaster.orchestration.job import Job, id_digits, job_number, to_datetime
 from dagmaster.ports.read_records import JobFilter
 from dagmaster.sdk.json_forms import short_repr
+from dagmaster.session.current_context import a_context, lasting
+from dagmaster.session.job import Job, id_digits, job_number, to_datetime
 from dagmaster.text_format import format_error, traceback_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dagmaster.application.views import JobRecord
     from dagmaster.application.views.graph_tasks import GraphTaskView
     from dagmaster.engine.status import JobStatus
-    from dagmaster.orchestration.context import OrchContext
+    from dagmaster.session.context import OrchContext
 
 TaskStatus = NodeStatus
 """The status of a task: PENDING, READY, DISPATCHED (in a queue), CLAIMED, RUNNING, WAITING, COMPLETED,

@@ -19,9 +19,9 @@ from dagmaster.snowflakes import TASK_IDS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from dagmaster.orchestration.backends import ApplicationBackend
+    from dagmaster.session.backends import ApplicationBackend
 
-_LOGGER = logging.getLogger("dagmaster.orchestration")
+_LOGGER = logging.getLogger("dagmaster.session")
 
 
 @contextlib.asynccontextmanager

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar
 
 from dagmaster.authoring.python.running_task import check_may_block, get_running_task
 from dagmaster.event_loops import LoopThread
-from dagmaster.orchestration import context as contexts
-from dagmaster.orchestration import current_context, management, workers
-from dagmaster.orchestration.local_runs import run_job_test
+from dagmaster.session import context as contexts
+from dagmaster.session import current_context, management, workers
+from dagmaster.session.local_runs import run_job_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from dagmaster.orchestration.job import Job
+    from dagmaster.session.job import Job
 
 __all__ = [
     "OrchContext",

@@ -13,12 +13,12 @@ from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.client.system import current_user
 from dagmaster.errors import CommandRejected, JobNotFound, NodesRejected
 from dagmaster.event_loops import run_blocking
-from dagmaster.orchestration.backends import ApplicationBackend
-from dagmaster.orchestration.job import Job
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.sdk.handler_mocks import with_mocks
 from dagmaster.sdk.json_forms import short_repr
+from dagmaster.session.backends import ApplicationBackend
+from dagmaster.session.job import Job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -130,7 +130,7 @@ async def _services(job: Job) -> AsyncIterator[LocalServices]:
         yield memory.services
         return
     from dagmaster.bootstrap import blob_directory, find_handlers, open_database, stored_services
-    from dagmaster.orchestration.backends import entered
+    from dagmaster.session.backends import entered
     from dagmaster.settings import load_settings
     from dagmaster.settings.log_directory import configured_logs_dir
 
