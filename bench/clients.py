@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.dev_stack import ROOT, connect
-from dagmaster.application.submission import JobSubmitter, Submission
+from dagmaster.application.submission import JobRequest, JobSubmitter
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
 from dagmaster.bootstrap import find_handlers
 from dagmaster.ports.database_config import DatabaseConfig
@@ -83,7 +83,7 @@ class Client:
         """Submit a job and wait until it is finished; return the seconds and its id."""
         wakeup = asyncio.Event()
         started = time.perf_counter()
-        accepted = await self.submitter.submit([Submission(graph=graph, inputs=inputs or {})])
+        accepted = await self.submitter.submit(graph, JobRequest(inputs=inputs or {}))
         job_id = int(accepted[0].job_id)
         channel = f"dagmaster_job_{job_id}"
 
@@ -116,11 +116,11 @@ class Client:
 
     async def start_waiting_jobs(self, graph: Graph, jobs: int) -> None:
         """Submit jobs of waiting nodes, and wait until the nodes are WAITING; a few jobs at a time, for small turns."""
-        batch = [Submission(graph=graph, inputs={})] * 5
+        batch = [JobRequest()] * 5
         nodes = len(graph.specs)
         before = await self._count_waiting()
         for _ in range(jobs // len(batch)):
-            await self.submitter.submit(batch)
+            await self.submitter.submit(graph, *batch)
             await self.until_zero("SELECT count(*) FROM dag_jobs WHERE status = 'PENDING'")
         assert await self._count_waiting() - before == jobs * nodes
 
@@ -174,11 +174,11 @@ class JobRates:
 async def jobs_in_batches(dsn: str, graph: Graph, count: int, size: int) -> JobRates:
     """Submit small jobs, `size` in every call."""
     async with client(dsn) as submitting:
-        batch = [Submission(graph=graph, inputs={})] * size
+        batch = [JobRequest()] * size
         await submitting.submitter.store_graph(graph)
         started = time.perf_counter()
         for _ in range(count // size):
-            await submitting.submitter.submit(batch)
+            await submitting.submitter.submit(graph, *batch)
         return await until_completed(submitting, graph, count, started)
 
 
@@ -197,7 +197,7 @@ async def jobs_one_by_one(dsn: str, graph: Graph, count: int, clients: int) -> J
 
         async def submit(submitter: JobSubmitter) -> None:
             for _ in remaining:
-                await submitter.submit([Submission(graph=graph, inputs={})])
+                await submitter.submit(graph, JobRequest())
 
         started = time.perf_counter()
         await asyncio.gather(*(submit(submitter) for submitter in submitters))

@@ -15,7 +15,7 @@ from bench import process_usage
 from bench.clients import client, timers_of
 from bench.dev_stack import DAGMASTER, ROOT, Stack, environment, folder
 from bench.rows import Row
-from dagmaster.application.submission import Submission
+from dagmaster.application.submission import JobRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,8 +102,8 @@ async def _submit(stack: Stack) -> list[str]:
     async with client(stack.dsn) as submitting:
         for _ in range(PERIOD_SECONDS):
             began = time.perf_counter()
-            batch = [Submission(graph=graph, inputs={})] * (STREAMS // PERIOD_SECONDS)
-            job_ids += [accepted.job_id for accepted in await submitting.submitter.submit(batch)]
+            batch = [JobRequest()] * (STREAMS // PERIOD_SECONDS)
+            job_ids += [accepted.job_id for accepted in await submitting.submitter.submit(graph, *batch)]
             await asyncio.sleep(max(1.0 - (time.perf_counter() - began), 0.0))
     return job_ids
 

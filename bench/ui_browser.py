@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from playwright.sync_api import sync_playwright
 
 from bench.clients import HANDLERS, client
-from dagmaster.application.submission import Submission
+from dagmaster.application.submission import JobRequest
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.http.auth import SESSION_COOKIE
 
@@ -43,7 +43,7 @@ def chains_of_timers(chains: int, length: int) -> Graph:
 async def submit(stack: Stack, graph: Graph) -> str:
     """Submit a job; return its id."""
     async with client(stack.dsn) as submitting:
-        (accepted,) = await submitting.submitter.submit([Submission(graph=graph, inputs={})])
+        (accepted,) = await submitting.submitter.submit(graph, JobRequest())
         return str(accepted.job_id)
 
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, await_command, check_sender
 from dagmaster.application.job_lookup import find_job
-from dagmaster.application.submission import JobSubmitter, Submission, accepted_result, audit_entries
+from dagmaster.application.submission import (
+    JobRequest,
+    JobSubmitter,
+    accepted_result,
+    audit_entries,
+    in_trace,
+)
 from dagmaster.application.views.graph_tasks import AddedNodesView, ReleasedHoldView
 from dagmaster.authoring.added_nodes import PYTHON_DEFINITION, read_batches
 from dagmaster.authoring.compiler.compile import compile_definition
@@ -19,6 +25,7 @@ from dagmaster.engine.status import SkipReason
 from dagmaster.errors import CommandInvalid, IdempotencyConflict, JobFinished, JobNotFound, NodesRejected
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.job_options import OPTION_NAMES, JobOptions
 from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
@@ -39,17 +46,10 @@ _NO_BATCH: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphJobRequest:
+class GraphJobRequest(JobOptions):
     """A job with a graph of its own."""
 
-    name: str
     part: GraphPart
-    priority: int = 5
-    idempotency_key: str | None = None
-    submitted_by: str = ""
-    correlation_id: str | None = None
-    queue: str | None = None
-    """A queue that only one process serves, for all tasks of the job: see `ports.run_queues`."""
 
 
 async def submit_graph(app: Application, request: GraphJobRequest) -> SubmitResult:
@@ -57,19 +57,9 @@ async def submit_graph(app: Application, request: GraphJobRequest) -> SubmitResu
     graph = python_graph()
     _check_known(graph, request.part.known.values())
     rows = await app.graphs.run(check_part, request.part)
-    submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin)
-    submission = Submission(
-        graph=graph,
-        inputs={},
-        name=request.name,
-        env=app.env,
-        priority=request.priority,
-        idempotency_key=request.idempotency_key,
-        submitted_by=request.submitted_by,
-        correlation_id=request.correlation_id,
-        queue=request.queue,
-    )
-    job = submitter.make_job(submission)
+    submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin, env=app.env)
+    options = {name: getattr(request, name) for name in OPTION_NAMES}
+    job = submitter.make_job(in_trace(JobRequest(**options)), graph)
     if job.idempotency_key is not None:
         # The same graph, built again, has other ids.
         job = replace(job, body_hash=_hash_rows(job.body_hash or "", rows))

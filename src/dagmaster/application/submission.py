@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.application.batching import Batcher
@@ -23,6 +23,14 @@ from dagmaster.errors import (
     StatementFailed,
     SubmissionRejected,
 )
+from dagmaster.ports.job_options import (
+    DEFAULTS,
+    MAX_SUBMITTER,
+    OPTION_NAMES,
+    PRIORITIES,
+    SUBMITTER_OPTIONS,
+    JobOptions,
+)
 from dagmaster.ports.job_records import NewJob
 from dagmaster.telemetry import traces
 
@@ -31,28 +39,24 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
-    from dagmaster.json_types import JsonValue
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.audit_trail import AuditEntry, ChangeOrigin
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import Accepted
 
 MAX_BATCH: Final = 100
-MAX_KEY: Final = 128
-MAX_NAME: Final = 128
-MAX_SUBMITTER: Final = 64
-MAX_CORRELATION_ID: Final = 64
-PRIORITIES: Final = range(11)
 # Neither id is all zeros; version ff is not allowed, later ones may have more fields.
 _TRACE_PARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
+_Order = tuple["JobRequest", "ChangeOrigin | None"]
 # The caller can do nothing about these: they end a batch of one caller, before any of it is stored.
 _FATAL: Final = frozenset({Category.UNAVAILABLE, Category.INTERNAL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
+class JobRequest(JobOptions):
     """A job that a caller asks for: of a published workflow (`workflow_id`, `version`), or of a compiled `graph`."""
 
     workflow_id: str = ""
@@ -63,21 +67,25 @@ class JobRequest:
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)
     input_texts: Mapping[str, str] = field(default_factory=dict)
     """Inputs as text, parsed as the workflow declares them. They win over `inputs`."""
-    name: str = ""
-    priority: int = 5
-    idempotency_key: str | None = None
-    submitted_by: str = ""
-    correlation_id: str | None = None
-    trace_parent: str | None = None
-    """The W3C trace context of the caller. One that is not valid is dropped, as the standard says."""
-    is_hidden: bool = False
-    """Whether lists and counts leave the job out."""
+    workflows: Mapping[str, str] = field(default_factory=dict)
+    """Stored graphs that the job uses for its child jobs: content hashes by workflow id."""
+    resumed_from: str | None = None
+    redo: tuple[str, ...] = ()
+
+    def accepted_inputs(self, graph: Graph) -> JsonObject:
+        """Return the inputs with defaults, as this graph declares them; raise `InputsInvalid`."""
+        texts = {name: parse_input(graph, name, text) for name, text in self.input_texts.items()}
+        return accept_inputs(graph, {**self.inputs, **texts})
+
+    def child_workflows(self) -> Mapping[str, str]:
+        """Return the content hashes of the graphs for child jobs, by workflow id."""
+        return {**self.workflows, **{child.workflow_id: child.content_hash for child in self.child_graphs}}
 
 
 async def submit_job(app: Application, request: JobRequest) -> SubmitResult:
     """Store one job; return the existing one if its idempotency key was used for the same request before."""
     with traces.span("submit", jobs=1):
-        (answer,) = await _store(app, await _prepare(app, [_order(request, app.origin)]))
+        (answer,) = await _store(app, await _prepare(app, [(in_trace(request), app.origin)]))
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -98,7 +106,7 @@ class SubmissionQueue:
     async def submit(self, request: JobRequest, origin: ChangeOrigin | None = None) -> SubmitResult:
         """Store one job, as `submit_job` does, on behalf of a caller."""
         with traces.span("submit", jobs=1):
-            answer = await self._batcher.run(_order(request, origin))
+            answer = await self._batcher.run((in_trace(request), origin))
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -128,7 +136,7 @@ async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[
     if len(requests) > MAX_BATCH:
         raise SubmissionRejected(f"a batch has at most {MAX_BATCH} jobs, not {len(requests)}")
     with traces.span("submit", jobs=len(requests)):
-        prepared = await _prepare(app, [_order(request, app.origin) for request in requests])
+        prepared = await _prepare(app, [(in_trace(request), app.origin) for request in requests])
         for one in prepared:
             if isinstance(one, Exception):
                 _raise_fatal(one)
@@ -136,16 +144,10 @@ async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[
     return [_to_result(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
 
-class _Order(NamedTuple):
-    """A request with what is stored about its caller: requests of several callers share a statement."""
-
-    request: JobRequest
-    origin: ChangeOrigin | None
-    trace_parent: str | None
-
-
-def _order(request: JobRequest, origin: ChangeOrigin | None) -> _Order:
-    return _Order(request, origin, traces.current_trace_parent())
+def in_trace(request: JobRequest) -> JobRequest:
+    """Return a request of the current trace: the span of this process continues that of the caller."""
+    trace_parent = traces.current_trace_parent()
+    return request if trace_parent is None else replace(request, trace_parent=trace_parent)
 
 
 class _Prepared(NamedTuple):
@@ -160,13 +162,13 @@ async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared
 
     An error of one is its answer; that the database is unavailable concerns them all.
     """
-    submitter = JobSubmitter(app.client, await app.client.lease_ids())
+    submitter = JobSubmitter(app.client, await app.client.lease_ids(), env=app.env)
     published = _PublishedGraphs(app)
     prepared: list[_Prepared | Exception] = []
-    for request, origin, trace_parent in orders:
+    for request, origin in orders:
         try:
             graph = request.graph or await published.get(request.workflow_id, request.version)
-            job = submitter.make_job(_to_submission(app, request, graph), trace_parent)
+            job = submitter.make_job(request, graph)
             for stored in () if request.graph is None else (request.graph, *request.child_graphs):
                 await submitter.store_graph(stored)
             prepared.append(_Prepared(job, audit_entries([job], origin)))
@@ -214,30 +216,6 @@ class _PublishedGraphs:
         return graph
 
 
-async def to_submission(app: Application, request: JobRequest) -> Submission:
-    """Return the job that a request asks for; raise `WorkflowNotFound` or `InputsInvalid`."""
-    graph = request.graph or await find_published_graph(app, request.workflow_id, request.version)
-    return _to_submission(app, request, graph)
-
-
-def _to_submission(app: Application, request: JobRequest, graph: Graph) -> Submission:
-    texts = {name: parse_input(graph, name, text) for name, text in request.input_texts.items()}
-    return Submission(
-        graph=graph,
-        inputs={**request.inputs, **texts},
-        requested_version=request.version,
-        name=request.name,
-        env=app.env,
-        priority=request.priority,
-        idempotency_key=request.idempotency_key,
-        submitted_by=request.submitted_by,
-        correlation_id=request.correlation_id,
-        trace_parent=request.trace_parent if _TRACE_PARENT.fullmatch(request.trace_parent or "") else None,
-        is_hidden=request.is_hidden,
-        workflows={child.workflow_id: child.content_hash for child in request.child_graphs},
-    )
-
-
 def _to_answer(job: NewJob, accepted: Accepted) -> SubmitResult | Exception:
     if not accepted.same:
         return _idempotency_conflict(accepted)
@@ -275,44 +253,29 @@ def _to_result(request: JobRequest, answer: SubmitResult | Exception) -> SubmitR
 # ── Jobs from graphs ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """A job to make: its graph, and everything that is stored with it."""
-
-    graph: Graph
-    inputs: Mapping[str, JsonValue]
-    requested_version: int | None = None
-    """The version that the request names; None: it asked for the active one."""
-    name: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    priority: int = 5
-    idempotency_key: str | None = None
-    submitted_by: str = ""
-    correlation_id: str | None = None
-    trace_parent: str | None = None
-    is_hidden: bool = False
-    queue: str | None = None
-    workflows: Mapping[str, str] = field(default_factory=dict)
-    resumed_from: str | None = None
-    redo: tuple[str, ...] = ()
-
-
 class JobSubmitter:
-    """Makes jobs and stores them, once for each idempotency key; with an origin, in the audit trail, too."""
+    """Makes jobs and stores them, once for each idempotency key; with an origin, also in the audit trail."""
 
-    def __init__(self, store: ClientStore, ids: Ids, origin: ChangeOrigin | None = None) -> None:
+    def __init__(
+        self,
+        store: ClientStore,
+        ids: Ids,
+        origin: ChangeOrigin | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self._store = store
         self._ids = ids
         self._origin = origin
+        self._env = _dump(env or {})
         self._stored: set[str] = set()
 
-    async def submit(self, submissions: Sequence[Submission]) -> list[Accepted]:
-        """Store jobs, all or none; raise `InputsInvalid` or `SubmissionRejected` about the first that is invalid."""
-        jobs = [self.make_job(submission) for submission in submissions]
+    async def submit(self, graph: Graph, *requests: JobRequest) -> list[Accepted]:
+        """Store jobs of a graph, all or none; raise `InputsInvalid` or `SubmissionRejected` about the first invalid."""
+        jobs = [self.make_job(in_trace(request), graph) for request in requests]
         if len(jobs) > 1:
             _check_conflicts(await self._store.find_duplicates(jobs))
-        for submission in submissions:
-            await self.store_graph(submission.graph)
+        await self.store_graph(graph)
         accepted = await self._store.submit(jobs, audit=audit_entries(jobs, self._origin))
         _check_conflicts(accepted)
         return accepted
@@ -323,32 +286,25 @@ class JobSubmitter:
             await self._store.put_graph(graph.content_hash, json.dumps(graph.definition))
             self._stored.add(graph.content_hash)
 
-    def make_job(self, submission: Submission, trace_parent: str | None = None) -> NewJob:
-        """Check a submission and return the job to store, in this trace (default: the current one)."""
-        check_fields(submission)
-        graph = submission.graph
-        key = submission.idempotency_key
-        inputs = _dump(accept_inputs(graph, submission.inputs))
+    def make_job(self, request: JobRequest, graph: Graph) -> NewJob:
+        """Check a request and return the job to store."""
+        check_options(request)
+        inputs = _dump(request.accepted_inputs(graph))
+        options = {name: getattr(request, name) for name in OPTION_NAMES}
+        if not _TRACE_PARENT.fullmatch(request.trace_parent or ""):
+            options["trace_parent"] = None
         return NewJob(
+            **options,
             id=self._ids.new(),
             workflow_id=graph.workflow_id,
             version=graph.version,
             content_hash=graph.content_hash,
             inputs=inputs,
-            name=submission.name,
-            env=_dump(submission.env),
-            priority=submission.priority,
-            idempotency_key=key,
-            body_hash=None if key is None else _hash_request(submission, inputs),
-            submitted_by=submission.submitted_by,
-            correlation_id=submission.correlation_id,
-            # The span of this process continues the caller's trace, if traces are on.
-            trace_parent=trace_parent or traces.current_trace_parent() or submission.trace_parent,
-            is_hidden=submission.is_hidden,
-            queue=submission.queue,
-            workflows=_dump(submission.workflows),
-            resumed_from=submission.resumed_from,
-            redo=tuple(submission.redo),
+            env=self._env,
+            body_hash=None if request.idempotency_key is None else _hash_request(request, graph, inputs),
+            workflows=_dump(request.child_workflows()),
+            resumed_from=request.resumed_from,
+            redo=tuple(request.redo),
         )
 
 
@@ -357,24 +313,18 @@ def _dump(values: Mapping[str, JsonValue]) -> str:
     return json.dumps(dict(values)) if values else "{}"
 
 
-def _hash_request(submission: Submission, inputs: str) -> str:
-    """Return a digest of what an idempotency key stands for."""
-    graph = submission.graph
-    source = (
-        []
-        if submission.resumed_from is None
-        else [submission.resumed_from, graph.content_hash, *sorted(submission.redo)]
-    )
-    body = json.dumps([graph.workflow_id, json.loads(inputs), *source, *_options(submission)], sort_keys=True)
-    return hashlib.sha256(body.encode()).hexdigest()
-
-
-def _options(submission: Submission) -> list[JsonValue]:
-    """Return the other fields of a request, without those that have their default: part of what a key stands for."""
-    defaults = {"requested_version": None, "name": "", "priority": 5, "correlation_id": None}
-    options = {name: getattr(submission, name) for name, default in defaults.items()}
-    changed = {name: value for name, value in options.items() if value != defaults[name]}
-    return [changed] if changed else []
+def _hash_request(request: JobRequest, graph: Graph, inputs: str) -> str:
+    """Return a digest of what an idempotency key stands for: fields that have their default are left out."""
+    source = []
+    if request.resumed_from is not None:
+        source = [request.resumed_from, graph.content_hash, *sorted(request.redo)]
+    options: JsonObject = {} if request.version is None else {"requested_version": request.version}
+    for name, option in SUBMITTER_OPTIONS.items():
+        value = getattr(request, name)
+        if option.is_identity and value != DEFAULTS[name]:
+            options[name] = value
+    body = [graph.workflow_id, json.loads(inputs), *source, *([options] if options else [])]
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def audit_entries(jobs: Sequence[NewJob], origin: ChangeOrigin | None) -> list[AuditEntry]:
@@ -389,24 +339,21 @@ def _audited(job: NewJob) -> dict[str, JsonValue]:
     return {"workflow_id": job.workflow_id, "version": job.version, **resumed}
 
 
-def check_fields(submission: Submission) -> None:
-    """Raise `SubmissionRejected` about the first field that is not valid."""
-    if submission.priority not in PRIORITIES:
-        raise SubmissionRejected(
-            f"priority must be between 0 and 10 (most urgent), not {submission.priority}"
-        )
-    _check_text("idempotency_key", submission.idempotency_key, MAX_KEY, min_length=1)
-    _check_text("correlation_id", submission.correlation_id, MAX_CORRELATION_ID)
-    _check_text("submitted_by", submission.submitted_by, MAX_SUBMITTER)
-    _check_text("name", submission.name, MAX_NAME)
+def check_options(options: JobOptions) -> None:
+    """Raise `SubmissionRejected` about the first option that is not valid."""
+    if options.priority not in PRIORITIES:
+        raise SubmissionRejected(f"priority must be between 0 and 10 (most urgent), not {options.priority}")
+    for name, option in SUBMITTER_OPTIONS.items():
+        if option.max_length is not None:
+            _check_text(name, getattr(options, name), option.max_length, min_length=option.min_length)
+    _check_text("submitted_by", options.submitted_by, MAX_SUBMITTER)
 
 
-def _check_text(field_name: str, text: str | None, max_length: int, *, min_length: int = 0) -> None:
-    if text is None:
+def _check_text(name: str, text: str | None, max_length: int, *, min_length: int = 0) -> None:
+    if text is None or (min_length <= len(text) <= max_length and text.isprintable()):
         return
-    if not (min_length <= len(text) <= max_length and text.isprintable()):
-        bounds = f"{min_length} to {max_length}" if min_length else f"at most {max_length}"
-        raise SubmissionRejected(f"{field_name} must have {bounds} printable characters, not {text[:40]!r}")
+    bounds = f"{min_length} to {max_length}" if min_length else f"at most {max_length}"
+    raise SubmissionRejected(f"{name} must have {bounds} printable characters, not {text[:40]!r}")
 
 
 def _check_conflicts(answers: Sequence[Accepted]) -> None:

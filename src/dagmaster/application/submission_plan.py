@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.node_lookup import dependencies_of, describe_action
 from dagmaster.application.secret_inputs import JobRedactor
-from dagmaster.application.submission import check_fields, to_submission
+from dagmaster.application.submission import check_options
 from dagmaster.application.views.results import PlannedQueueView, PlannedStepView, SubmissionPlanView
-from dagmaster.authoring.inputs import accept_inputs
+from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.blob_uris import SCHEMES
 from dagmaster.engine.graph import FanOutSpec, TaskSpec
 from dagmaster.engine.model import FanOut
@@ -35,11 +35,11 @@ MAX_BLOBS: Final = 100
 
 async def plan_submission(app: Application, request: JobRequest) -> SubmissionPlanView:
     """Return what a job would do before its first task ends; raise what `submit_job` would raise about the request."""
-    submission = await to_submission(app, request)
-    check_fields(submission)
-    graph, inputs = submission.graph, accept_inputs(submission.graph, submission.inputs)
+    graph = request.graph or await find_published_graph(app, request.workflow_id, request.version)
+    check_options(request)
+    inputs, children = request.accepted_inputs(graph), request.child_workflows()
     job = await dry_run_job(
-        app.results, graph, inputs=inputs, env=app.env, workflows=submission.workflows, now=time.time()
+        app.results, graph, inputs=inputs, env=app.env, workflows=children, now=time.time()
     )
     shown = JobRedactor(graph.inputs, inputs).inputs(inputs)
     return SubmissionPlanView(

@@ -9,10 +9,10 @@ from fastapi import Depends, Path, Query
 from pydantic import Field, StringConstraints
 
 from dagmaster.application.job_filters import parse_job_filter
-from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME, MAX_SUBMITTER
 from dagmaster.application.time_points import parse_time
 from dagmaster.application.views import NodeStatus
 from dagmaster.errors import QueryInvalid
+from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME, MAX_SUBMITTER
 from dagmaster.ports.read_store import JobFilter
 
 MAX_ID = 300

@@ -12,7 +12,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dagmaster.application.submission import MAX_SUBMITTER, JobSubmitter, Submission
+from dagmaster.application.submission import JobRequest, JobSubmitter
 from dagmaster.engine.approvals_and_waits import forbidden_answer, may_answer
 from dagmaster.engine.graph import ApprovalSpec, Graph, WaitSpec
 from dagmaster.engine.status import NodeStatus
@@ -20,6 +20,7 @@ from dagmaster.errors import DatabaseUnavailable
 from dagmaster.local.turn_updates import TurnUpdate
 from dagmaster.orchestrator.turn import ApprovalRequest
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.job_options import MAX_SUBMITTER
 from dagmaster.ports.run_queues import run_queue
 
 if TYPE_CHECKING:
@@ -125,22 +126,17 @@ class LocalRunner:
         Raise `InputsInvalid` before anything starts if the inputs do not fit.
         """
         services = self.services
-        submitter = JobSubmitter(services.application.client, services.ids)
+        submitter = JobSubmitter(services.application.client, services.ids, env=env)
         queue = run_queue(services.ids.new())
-        submission = Submission(
-            graph=graph,
-            inputs=inputs,
-            env=env or {},
-            submitted_by=self.user[:MAX_SUBMITTER],
-            queue=queue,
-            workflows={child.workflow_id: child.content_hash for child in children},
+        request = JobRequest(
+            inputs=inputs, submitted_by=self.user[:MAX_SUBMITTER], queue=queue, child_graphs=children
         )
-        submitter.make_job(submission)
+        submitter.make_job(request, graph)
         for child in children:
             await submitter.store_graph(child)
         self._reset()
         async with self._run_services(queue):
-            self.job_id = (await submitter.submit([submission]))[0].job_id
+            self.job_id = (await submitter.submit(graph, request))[0].job_id
             await self._until_finished()
         if self._failure is not None:
             raise self._failure

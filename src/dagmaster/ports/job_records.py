@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from dagmaster.ports.job_options import JobOptions
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
     from dagmaster.ports.added_nodes import StoredBatch
 
 
-@dataclass(slots=True, kw_only=True)
-class NewJob:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob(JobOptions):
     """A job to store. Its graph is stored already."""
 
     id: str
@@ -22,15 +24,8 @@ class NewJob:
     version: int
     content_hash: str
     inputs: str
-    name: str = ""
-    """A display name; the id of its workflow if empty."""
     env: str = "{}"
-    priority: int = 5
-    idempotency_key: str | None = None
     body_hash: str | None = None
-    submitted_by: str = ""
-    correlation_id: str | None = None
-    queue: str | None = None
     workflows: str = "{}"
     parent: ParentNode | None = None
     depth: int = 0
@@ -38,10 +33,6 @@ class NewJob:
     # dependents.
     resumed_from: str | None = None
     redo: tuple[str, ...] = ()
-    trace_parent: str | None = None
-    """The W3C trace context of the submit, which the tasks of the job continue."""
-    is_hidden: bool = False
-    """Whether lists and counts leave the job out, as one that tests a handler."""
 
 
 class ParentNode(NamedTuple):

@@ -451,7 +451,7 @@ def _check_place(url: str | None, *, in_memory: bool, local: bool, clock: Clock 
 
 def check_job_name(name: Any) -> None:
     """Raise `NodesRejected` if it cannot be the name of a job."""
-    from dagmaster.application.submission import MAX_NAME
+    from dagmaster.ports.job_options import MAX_NAME
 
     if not isinstance(name, str) or not name or len(name) > MAX_NAME or not name.isprintable():
         raise NodesRejected(

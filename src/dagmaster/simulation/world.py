@@ -16,7 +16,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dagmaster.application.submission import JobSubmitter, Submission
+from dagmaster.application.submission import JobRequest, JobSubmitter
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.orchestrator.poll_schedule import Timing
@@ -409,9 +409,9 @@ class World:
         store = MemoryClientStore(self.database)
         remote: Any = RemoteStore(self.network, host, store, self.oracle)
         inputs = {name: value for name, value in self._case.inputs.items() if name in graph.inputs}
-        submission = Submission(graph=graph, inputs=inputs, idempotency_key=f"job-{number}")
+        request = JobRequest(inputs=inputs, idempotency_key=f"job-{number}")
         submitter = JobSubmitter(remote, store.ids)
-        accepted = await self._retry(lambda: submitter.submit([submission]))
+        accepted = await self._retry(lambda: submitter.submit(graph, request))
         job_id = accepted[0].job_id
         self.oracle.accepted.add(job_id)
         commands = self._case.commands

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import asyncpg
 from asyncpg.exceptions import InterfaceError, InternalClientError, PostgresError
 
-from dagmaster.application.submission import JobSubmitter, Submission
+from dagmaster.application.submission import JobRequest, JobSubmitter
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.database_config import DatabaseConfig
@@ -228,11 +228,8 @@ class Fleet:
         """Submit jobs; remember their ids."""
         store = client or self.client
         graph = compile_text(text).graph
-        submissions = [
-            Submission(graph=graph, inputs={}, idempotency_key=key, submitted_by="chaos")
-            for _ in range(times)
-        ]
-        accepted = await JobSubmitter(store, store.identity.ids).submit(submissions)
+        requests = [JobRequest(idempotency_key=key, submitted_by="chaos")] * times
+        accepted = await JobSubmitter(store, store.identity.ids).submit(graph, *requests)
         self._expected.update(int(result.job_id) for result in accepted)
         return accepted
 

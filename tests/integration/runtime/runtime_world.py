@@ -18,7 +18,7 @@ from asyncpg.exceptions import InterfaceError, InternalClientError, InvalidCatal
 
 from dagmaster.adapters.output_blobs_local import LocalBlobs
 from dagmaster.application.diagnosis import explain_job
-from dagmaster.application.submission import JobSubmitter, Submission
+from dagmaster.application.submission import JobRequest, JobSubmitter
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.errors import BlobNotFound, DatabaseUnavailable
 from dagmaster.orchestrator.poll_schedule import Timing
@@ -302,13 +302,8 @@ class World:
         children = [self.graph(each) for each in brings]
         for child in children:
             await self.intake.store_graph(child)
-        submission = Submission(
-            graph=self.graph(text),
-            inputs=inputs or {},
-            workflows={child.workflow_id: child.content_hash for child in children},
-            **options,
-        )
-        return (await self.intake.submit([submission]))[0]
+        request = JobRequest(inputs=inputs or {}, child_graphs=children, **options)
+        return (await self.intake.submit(self.graph(text), request))[0]
 
     async def submit(self, text: str, inputs: Mapping[str, Any] | None = None, **options: Any) -> str:
         return (await self.accept(text, inputs, **options)).job_id

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from dagmaster import Group, HandlerContext, ResultCollector, RunningTask, create_task, get_current_context
-from dagmaster.application.submission import Submission
+from dagmaster.application.submission import JobRequest
 from dagmaster.authoring.graph_parts import GraphPart, TaskPart
 from dagmaster.engine.expressions.json_values import MAX_JSON_DEPTH
 from dagmaster.errors import DatabaseUnavailable, StatementFailed, SubmissionRejected
@@ -181,14 +181,9 @@ async def test_an_output_as_deep_as_it_may_be_is_stored(world: World):
 
 async def test_of_several_jobs_of_which_one_is_refused_none_is_stored(world: World):
     graph = world.graph("{name: n, inputs: {n: {type: integer, default: 1}}, nodes: {a: {handler: echo}}}")
-    await world.intake.submit([Submission(graph=graph, inputs={"n": 1}, idempotency_key="k")])
+    await world.intake.submit(graph, JobRequest(inputs={"n": 1}, idempotency_key="k"))
     with pytest.raises(SubmissionRejected):
-        await world.intake.submit(
-            [
-                Submission(graph=graph, inputs={}),
-                Submission(graph=graph, inputs={"n": 2}, idempotency_key="k"),
-            ]
-        )
+        await world.intake.submit(graph, JobRequest(), JobRequest(inputs={"n": 2}, idempotency_key="k"))
     assert await world.value("SELECT count(*) FROM dag_jobs") == 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dagmaster.application.submission import JobSubmitter, Submission
+from dagmaster.application.submission import JobRequest, JobSubmitter
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.status import JobStatus
 from dagmaster.orchestrator.poll_schedule import Timing
@@ -96,7 +96,7 @@ def test_a_worker_runs_what_another_source_delivers_and_reports_to_the_store():
         relay = asyncio.create_task(source.relay())
         graph = compile_text(FLOW, handlers=registry).graph
         submitter = JobSubmitter(client, client.ids)
-        (accepted,) = await submitter.submit([Submission(graph=graph, inputs={})])
+        (accepted,) = await submitter.submit(graph, JobRequest())
         async with asyncio.timeout(PATIENCE_SECONDS):
             while database.jobs[accepted.job_id].is_open:  # noqa: ASYNC110 - the memory store tells no test
                 await asyncio.sleep(0.01)

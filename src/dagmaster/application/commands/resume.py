@@ -16,12 +16,7 @@ from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import find_node
 from dagmaster.application.secret_inputs import JobRedactor
-from dagmaster.application.submission import (
-    MAX_CORRELATION_ID,
-    JobSubmitter,
-    Submission,
-    accepted_result,
-)
+from dagmaster.application.submission import JobRequest, JobSubmitter, accepted_result
 from dagmaster.application.views.results import PlannedChildrenView, PlannedNodeView, ResumePlanView
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.added_nodes import PYTHON_WORKFLOW
@@ -44,6 +39,7 @@ from dagmaster.errors import (
 from dagmaster.orchestrator.dry_run import dry_run_job
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.job_options import MAX_CORRELATION_ID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -225,11 +221,9 @@ def changed_names(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue
 async def _submit(app: Application, resume: _Resume) -> SubmitResult:
     job = resume.job
     source = await _load_job(app, job.job_id)
-    submission = Submission(
-        graph=resume.graph,
+    request = JobRequest(
         inputs=resume.inputs,
         name="" if job.name == job.workflow_id else job.name,
-        env=app.env,
         priority=job.priority,
         idempotency_key=resume.idempotency_key,
         submitted_by=resume.request.sent_by,
@@ -239,9 +233,9 @@ async def _submit(app: Application, resume: _Resume) -> SubmitResult:
         resumed_from=job.job_id,
         redo=resume.request.from_nodes,
     )
-    submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin)
-    (accepted,) = await submitter.submit([submission])
-    return accepted_result(submitter.make_job(submission), accepted)
+    submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin, env=app.env)
+    (accepted,) = await submitter.submit(resume.graph, request)
+    return accepted_result(submitter.make_job(request, resume.graph), accepted)
 
 
 async def _load_job(app: Application, job_id: str) -> ClaimedJob:

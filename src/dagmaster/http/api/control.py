@@ -27,12 +27,12 @@ from dagmaster.application.commands.resume import (
     plan_retry_nodes,
     resume_job,
 )
-from dagmaster.application.submission import MAX_KEY
 from dagmaster.http.api.submissions import IdempotencyKey, one_key
 from dagmaster.http.parameters import MAX_ID, DryRun, InputTexts, JobId, NodeId, WaitSeconds
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.job_options import MAX_KEY
 
 routes = Routes("control")
 

@@ -15,7 +15,6 @@ from starlette.responses import JSONResponse
 
 from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, release_hold, submit_graph
 from dagmaster.application.queries.graph_tasks import find_task
-from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME
 from dagmaster.authoring.added_nodes import fill_place
 from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
 from dagmaster.authoring.python.task_options import TASK_OPTIONS
@@ -35,6 +34,7 @@ from dagmaster.http.routes import Body, Routes, parse_json
 from dagmaster.http.services import App, Caller, Compiler
 from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 from dagmaster.sdk.retry_options import RetryModel
 

@@ -21,7 +21,6 @@ from dagmaster.application.queries.jobs import (
     list_pending_commands,
 )
 from dagmaster.application.queries.timeline import MAX_TIMELINE, job_timeline
-from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY
 from dagmaster.application.views.jobs import JobDetailView
 from dagmaster.errors import QueryInvalid
 from dagmaster.http.attachments import json_attachment
@@ -30,6 +29,7 @@ from dagmaster.http.parameters import Cursor, JobId, Jobs, Limit
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import App
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_KEY
 from dagmaster.ports.read_store import JobFilter
 
 routes = Routes("jobs")

@@ -9,20 +9,14 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from dagmaster.application.submission import (
-    MAX_BATCH,
-    MAX_CORRELATION_ID,
-    MAX_KEY,
-    MAX_NAME,
-    JobRequest,
-    submit_jobs,
-)
+from dagmaster.application.submission import MAX_BATCH, JobRequest, submit_jobs
 from dagmaster.application.submission_plan import plan_submission
 from dagmaster.errors import SubmissionRejected
 from dagmaster.http.parameters import InputTexts
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller, Origin, Services
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME
 
 routes = Routes("jobs")
 IdempotencyKey = Annotated[

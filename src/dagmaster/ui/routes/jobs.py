@@ -14,11 +14,11 @@ from dagmaster.application.commands.resume import ResumeRequest, resume_job
 from dagmaster.application.job_filters import parse_job_filter
 from dagmaster.application.queries.jobs import find_successors, list_jobs, show_jobs
 from dagmaster.application.queries.workflows import list_workflows
-from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_NAME, MAX_SUBMITTER
 from dagmaster.errors import CursorInvalid, DagmasterError, QueryInvalid
 from dagmaster.http.parameters import Cursor
 from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_NAME, MAX_SUBMITTER
 from dagmaster.ports.read_store import JobFilter
 from dagmaster.text_format import format_count
 from dagmaster.ui.notices import Notice

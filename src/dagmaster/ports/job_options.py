@@ -1,0 +1,64 @@
+"""What is set with the submit of a job, besides its workflow and inputs.
+
+An option that submitters set is declared here once: HTTP bodies, clients, the command line, the page and the check of
+a request read its declaration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple
+
+MAX_KEY: Final = 128
+MAX_NAME: Final = 128
+MAX_SUBMITTER: Final = 64
+MAX_CORRELATION_ID: Final = 64
+PRIORITIES: Final = range(11)
+
+
+class Option(NamedTuple):
+    """How an option is described and checked. `is_identity`: with an idempotency key it must not change."""
+
+    description: str
+    metavar: str = "TEXT"
+    max_length: int | None = None
+    min_length: int = 0
+    is_identity: bool = True
+
+
+def _option(default: Any, *arguments: Any, **declaration: Any) -> Any:
+    return field(default=default, metadata={"option": Option(*arguments, **declaration)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """What is stored of a submit as it is. Fields without a declaration are not set by submitters."""
+
+    name: str = _option("", "A name to find the job by. Default: the workflow's.", max_length=MAX_NAME)
+    priority: int = _option(5, "10 is the most urgent.", "0..10")
+    idempotency_key: str | None = _option(
+        None,
+        "A second submission with the same key returns the first job instead of a new one.",
+        "KEY",
+        max_length=MAX_KEY,
+        min_length=1,
+        is_identity=False,
+    )
+    correlation_id: str | None = _option(
+        None, "Your own id, stored with the job, to find it by.", "ID", max_length=MAX_CORRELATION_ID
+    )
+    submitted_by: str = ""
+    queue: str | None = None
+    """A queue that only one process serves, for all tasks of the job: see `ports.run_queues`."""
+    trace_parent: str | None = None
+    """The W3C trace context of the submit, which the tasks of the job continue. One that is not valid is dropped."""
+    is_hidden: bool = False
+    """Whether lists and counts leave the job out, as one that tests a handler."""
+
+
+OPTION_NAMES: Final = tuple(one.name for one in fields(JobOptions))
+SUBMITTER_OPTIONS: Final[dict[str, Option]] = {
+    one.name: one.metadata["option"] for one in fields(JobOptions) if "option" in one.metadata
+}
+"""The options that submitters set."""
+DEFAULTS: Final = {one.name: one.default for one in fields(JobOptions)}
