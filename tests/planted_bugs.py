@@ -46,7 +46,7 @@ PLANTED: Final = {
     "publish before commit": PlantedBug(
         "turn",
         "tasks",
-        "    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE\n",
+        "    WHERE {is_owned}\n",
         "",
         "conformance/test_turn_commit.py::test_no_part_of_a_turn_of_a_former_owner_is_written",
     ),

@@ -8,14 +8,20 @@ import re
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
 
 import dagmaster.store.postgres
-from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.engine.decisions import FinishJob
+from dagmaster.engine.model import Job
+from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus
+from dagmaster.ports.audit_events import AuditEvent, EventType
+from dagmaster.ports.job_records import NewJob, ParentNode
+from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.read_store import JobFilter, NodeFilter
+from dagmaster.ports.turn_records import NewTask, TaskResult, TurnCommit, Withdrawal
 from dagmaster.store.postgres import client_store, remote_workers, turn_statement, worker_store
 from dagmaster.store.postgres import connection as connection_module
 from dagmaster.store.postgres.audit_trail import entries_query
@@ -26,9 +32,10 @@ from dagmaster.store.postgres.named_queries import (
     for_rows,
     parts,
     queries,
-    row_parameters,
+    value_parameters,
 )
 from dagmaster.store.postgres.node_list import NodeQuery, keyed_nodes_query, nodes_query
+from tests.conformance.jobs import ONE
 from tests.conformance.server import TEMPLATE, dsn_of
 
 if TYPE_CHECKING:
@@ -40,17 +47,35 @@ STORE = Path(str(resources.files(dagmaster.store.postgres)))
 FILES = sorted(path.stem for path in (STORE / "sql").glob("*.sql"))
 SOURCES = {path.name: path.read_text() for path in STORE.glob("*.py")}
 # These files have parts of queries; all others whole queries.
-PARTS = "turn"
+PARTS = ("turn", "turn_one", "turn_many")
 LISTS = ("audit_list", "job_list", "node_list")
 QUERIES = [
     query
     for file in FILES
-    if file not in (PARTS, "claim", "submit", FRAGMENTS, *LISTS)
+    if file not in (*PARTS, "claim", "submit", FRAGMENTS, *LISTS)
     for query in queries(file).values()
 ]
-EVERY_PART = tuple(turn_statement._COLUMNS)
+EVERY_PART = turn_statement.PARTS
 # The parameters that each part may use besides its own rows.
 SHARED = {"owner_id", "by", "now", "rejections"}
+
+
+def a_commit() -> TurnCommit:
+    """Return a turn with a row of every part, and two events."""
+    job = Job("1", ONE)
+    node, event = job.nodes["a"], AuditEvent(EventType.JOB_STARTED)
+    child = NewJob(
+        id="2", workflow_id="w", version=1, content_hash="h", inputs="{}", parent=ParentNode("1", "a", 1)
+    )
+    result = TaskResult(3, "1", "a", 1, AttemptStatus.COMPLETED, False, JsonText("1"), None, 1.0, 2.0)
+    return TurnCommit(
+        job, 1, 4, 5, results=[3], notified_results=[result], commands=[4], added=[node], changed=[node],
+        batches={1: 1}, reopened=["a"], adders=["a"],
+        tasks=[NewTask("5", "a", 1, "q", "h", "{}", None, 60.0)],
+        withdrawals=[Withdrawal("6", AttemptStatus.RELEASED)], stops=["7"], children=[child],
+        cancelled_children=[("a", 1)], events=[event, event], parent=ParentNode("8", "b", 1),
+        finished=FinishJob(JobStatus.COMPLETED),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -117,29 +142,37 @@ def test_every_part_of_a_turn_fits_the_schema_alone_and_all_do_together(migrated
 
 
 def test_a_statement_for_one_row_has_no_arrays_and_the_same_parameters():
-    for name, text in parts(PARTS).items():
+    for name, text in parts("turn").items():
         one, many = compile_query(name, for_rows(text)), compile_query(name, text)
         assert not one.arrays
         assert one.parameters == many.parameters
 
 
+def test_what_differs_between_one_job_and_many_has_the_same_names():
+    names = set(parts("turn_one"))
+    assert names == set(parts("turn_many"))
+    assert names == set(re.findall(r"\{(\w+)\}", "".join(parts("turn").values())))
+
+
 def test_a_statement_for_two_rows_has_the_values_of_each():
-    text = parts(PARTS)["events"]
-    columns = turn_statement._COLUMNS["events"]
-    query = compile_query("events", for_rows(text, 2))
-    values = row_parameters(
-        columns, [[f"{column} 1" for column in columns], [f"{column} 2" for column in columns]]
-    )
+    query = compile_query("events", for_rows(parts("turn")["events"], 2))
+    event = a_commit().events[0]
+    rows = [turn_statement._event_row(1, seq, event) for seq in (2, 3)]
+    values: dict[str, Any] = {}
+    value_parameters("events", rows, values)
     assert not query.arrays
     assert values.keys() == set(query.parameters) - SHARED
-    assert sorted(values.values()) == sorted(f"{column} {row}" for column in columns for row in (1, 2))
+    assert (values["events_seq"], values["events_seq_next"]) == (2, 3)
 
 
-def test_every_part_has_the_parameters_of_its_rows():
-    texts = parts(PARTS)
-    for name, columns in turn_statement._COLUMNS.items():
-        parameters = set(compile_query(name, texts[name]).parameters)
-        assert parameters - SHARED == set(columns), name
+@pytest.mark.parametrize("turns", [1, 2])
+def test_every_part_has_the_parameters_of_its_rows(turns):
+    commits = [a_commit()] * turns
+    query, params = turn_statement.statement_of(commits, owner_id=1, by="me", now=0.0, watched=["1"])
+    assert params.keys() == set(query.parameters)
+    assert bool(query.arrays) == (turns > 1)
+    for name in EVERY_PART:
+        assert f"{name}_" in " ".join(query.parameters)
 
 
 @pytest.mark.parametrize("single", [False, True])
@@ -246,4 +279,4 @@ def test_every_part_of_a_list_is_used(file, built):
 
 def test_every_part_of_a_turn_is_used():
     used = set(re.findall(r'texts\["(\w+)"\]', SOURCES["turn_statement.py"]))
-    assert used | set(turn_statement._COLUMNS) | set(turn_statement._NOTIFIES.values()) == set(parts(PARTS))
+    assert used | set(EVERY_PART) | set(turn_statement._NOTIFIES.values()) == set(parts("turn"))

@@ -29,7 +29,7 @@ from dagmaster.ports.turn_records import Withdrawal
 from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
 from dagmaster.store.postgres.client_store import submit_statement
 from dagmaster.store.postgres.named_queries import parts, queries
-from dagmaster.store.postgres.turn_statement import _COLUMNS
+from dagmaster.store.postgres.turn_statement import PARTS
 from dagmaster.store.postgres.worker_store import _REPORT_ONE
 from tests.conformance.jobs import Played, a_job, a_task, a_turn, stops_of
 from tests.conformance.stores import PostgresWorld, _sessions, in_world
@@ -508,7 +508,7 @@ class Plans:
         assert {*NAMES.values(), "turn"} - SMALL - executed == set()
         assert any(all(part in text for part in ONE_ROW) for text in self.texts)
         turns = "\n".join(self.texts)
-        assert [name for name in _COLUMNS if parts("turn")[name].partition(" AS (")[0] not in turns] == []
+        assert [name for name in PARTS if parts("turn")[name].partition(" AS (")[0] not in turns] == []
 
 
 def handled(plan: dict[str, Any]) -> Iterator[tuple[float, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import Isolation
 from dagmaster.ports.json_text import JsonText
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.audit_events import AuditEvent
     from dagmaster.ports.job_records import NewJob, ParentNode
+
+CONTENT: Final = (
+    "id", "job_id", "node_id", "attempt", "status", "permanent", "output", "output_ref", "error", "started_at",
+    "reported_at", "handler_version",
+)  # fmt: skip
+"""The names of `TaskResult.content`."""
 
 
 @dataclass(slots=True)
@@ -44,7 +50,7 @@ class TaskResult:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """Return the columns of its row, in order."""
+        """Return the columns of its row, in the order of `CONTENT`."""
         output = self.output or JsonText()
         key = (self.id, int(self.job_id), self.node_id, self.attempt)
         outcome = (self.status, self.permanent, output.text, output.ref, self.error)

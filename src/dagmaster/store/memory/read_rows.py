@@ -16,6 +16,7 @@ from dagmaster.engine.status import (
 )
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.footprints import footprint_of, footprint_of_output
+from dagmaster.ports.job_columns import Use, column_names
 from dagmaster.ports.read_store import (
     AttemptRecord,
     FootprintRecord,
@@ -133,21 +134,13 @@ def job_record(database: MemoryDatabase, job: StoredJob, *, with_values: bool = 
     resumed = [event.at for event in job.events if event.type == EventType.JOB_RESUMED] if row.run > 1 else []
     status = displayed_job_status(job)
     return JobRecord(
+        **{name: getattr(new, name) for name in column_names(Use.SHOW, Use.SUBMIT)},
         job_id=new.id,
         name=job_name(job),
-        workflow_id=new.workflow_id,
-        version=new.version,
-        content_hash=new.content_hash,
         status=status,
         run=row.run,
-        priority=new.priority,
-        submitted_by=new.submitted_by,
-        correlation_id=new.correlation_id,
-        idempotency_key=new.idempotency_key,
-        queue=new.queue,
         parent_job_id=None if new.parent is None else new.parent.job_id,
         parent_node_id=None if new.parent is None else new.parent.node_id,
-        resumed_from=new.resumed_from,
         event_seq=len(job.events),
         is_cancelling=row.cancel_requested and status not in TERMINAL_JOB,
         is_ending=row.ending,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.model import row_of
 from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.job_columns import Use, column_names
 from dagmaster.store.memory.added_nodes import decide_batches, supersede_batches
 from dagmaster.store.memory.database import OPEN_JOB, StoredNode, StoredTask, add_event
 
@@ -164,18 +165,8 @@ def _dispatch(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, now: f
 
 def _of_parent(parent: NewJob, child: NewJob) -> NewJob:
     """Return a child job with what it inherits from its parent."""
-    return replace(
-        child,
-        env=parent.env,
-        priority=parent.priority,
-        submitted_by=parent.submitted_by,
-        correlation_id=parent.correlation_id,
-        queue=parent.queue,
-        workflows=parent.workflows,
-        depth=parent.depth + 1,
-        trace_parent=parent.trace_parent,
-        is_hidden=parent.is_hidden,
-    )
+    inherited = {name: getattr(parent, name) for name in column_names(Use.INHERIT)}
+    return replace(child, **inherited, depth=parent.depth + 1)
 
 
 def _write_job(job: StoredJob, turn: TurnCommit, now: float) -> None:

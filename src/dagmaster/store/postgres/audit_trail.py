@@ -26,14 +26,14 @@ APPEND = queries("audit_trail")["append"]
 
 
 def entry_columns(entries: Sequence[AuditEntry]) -> dict[str, list[str]]:
-    """Return entries as the parameters of a statement."""
+    """Return entries as the parameters of a statement with `{@audit_entries}`."""
     return {
-        "actors": [entry.actor for entry in entries],
-        "actions": [entry.action for entry in entries],
-        "object_kinds": [entry.object_kind for entry in entries],
-        "object_ids": [entry.object_id for entry in entries],
-        "request_ids": [entry.request_id or "" for entry in entries],
-        "details": [json.dumps(dict(entry.details)) for entry in entries],
+        "audit_actor": [entry.actor for entry in entries],
+        "audit_action": [entry.action for entry in entries],
+        "audit_object_kind": [entry.object_kind for entry in entries],
+        "audit_object_id": [entry.object_id for entry in entries],
+        "audit_request_id": [entry.request_id or "" for entry in entries],
+        "audit_details": [json.dumps(dict(entry.details)) for entry in entries],
     }
 
 

@@ -13,9 +13,19 @@ from dagmaster.ports.job_records import Accepted
 from dagmaster.store.postgres.added_nodes import copies_of, reserve_batch, unique_ids
 from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
 from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.job_columns import submitted_row
 from dagmaster.store.postgres.job_list import bigint
 from dagmaster.store.postgres.machine_id_lease import Identity
-from dagmaster.store.postgres.named_queries import Query, compile_query, for_rows, parts, queries, split_ids
+from dagmaster.store.postgres.named_queries import (
+    Query,
+    array_parameters,
+    compile_query,
+    for_rows,
+    parts,
+    queries,
+    split_ids,
+    value_parameters,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,11 +40,6 @@ if TYPE_CHECKING:
 _SQL = queries("client")
 _ADDED = queries("added_nodes")
 MAX_ID: Final = 2**63 - 1
-_COLUMNS = (
-    "ids", "workflow_ids", "versions", "hashes", "inputs", "envs", "priorities", "keys", "body_hashes", "submitters",
-    "correlations", "queues", "workflows", "resumed_froms", "redos", "names", "trace_parents",
-    "hiddens",
-)  # fmt: skip
 
 
 @cache
@@ -81,13 +86,14 @@ class PostgresClientStore:
         """Store jobs in one statement; look up those whose key is in use."""
         if not jobs:
             return []
-        rows = [_columns_of(job) for job in jobs]
         is_single = len(jobs) == 1 and len(audit) <= 1
-        params: dict[str, list[Any]] = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+        params: dict[str, Any] = {}
+        array_parameters("new", [submitted_row(job) for job in jobs], params)
         if audit:
             params |= entry_columns(audit)
-        values = {name: column[0] for name, column in params.items()} if is_single else params
-        row = await self.session.row(submit_statement(is_single=is_single, is_audited=bool(audit)), values)
+        if is_single:
+            params = {name: column[0] for name, column in params.items()}
+        row = await self.session.row(submit_statement(is_single=is_single, is_audited=bool(audit)), params)
         stored = split_ids(None if row is None else row["ids"])
         known = await self._with_keys([job for job in jobs if job.id not in stored])
         accepted: list[Accepted] = []
@@ -108,7 +114,8 @@ class PostgresClientStore:
         self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()
     ) -> Accepted:
         """Store a job with the nodes of its graph in one transaction, unless its key is in use."""
-        params = dict(zip(_COLUMNS, _columns_of(job), strict=True))
+        params: dict[str, Any] = {}
+        value_parameters("new", [submitted_row(job)], params)
         if audit:
             params |= {name: column[0] for name, column in entry_columns(audit).items()}
         submit = submit_statement(is_single=True, is_audited=bool(audit))
@@ -225,12 +232,3 @@ class PostgresClientStore:
             (_SQL["activate"], params),
         ]
         await self.session.execute_in_transaction([*change, (APPEND, entry_columns(audit))])
-
-
-def _columns_of(job: NewJob) -> tuple[Any, ...]:
-    return (
-        int(job.id), job.workflow_id, job.version, job.content_hash, job.inputs, job.env, job.priority,
-        job.idempotency_key, job.body_hash, job.submitted_by, job.correlation_id, job.queue, job.workflows,
-        None if job.resumed_from is None else int(job.resumed_from), json.dumps(job.redo) if job.redo else "[]",
-        job.name or None, job.trace_parent, job.is_hidden,
-    )  # fmt: skip

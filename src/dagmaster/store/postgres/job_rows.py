@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
+from dagmaster.ports.job_columns import Use, columns_with
 from dagmaster.ports.job_records import ClaimedJob, ParentNode
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     import asyncpg
 
     from dagmaster.ports.added_nodes import StoredBatch
+
+
+_COPIED: Final = tuple(
+    column for column in columns_with(Use.CLAIM) if column.name in ClaimedJob.__dataclass_fields__
+)
 
 
 def claimed_job(
@@ -27,27 +33,23 @@ def claimed_job(
     parent = None
     if row["parent_job_id"] is not None:
         parent = ParentNode(str(row["parent_job_id"]), row["parent_node_id"], row["parent_attempt"])
+    fields = {column.name: _read(row[column.name], column.type) for column in _COPIED}
+    fields["redo"] = tuple(fields["redo"])
     return ClaimedJob(
+        **fields,
         row=job_row(row),
-        workflow_id=row["workflow_id"],
-        version=row["version"],
-        content_hash=row["content_hash"],
-        inputs=_load(row["inputs"]),
-        env=_load(row["env"]),
-        priority=row["priority"],
         epoch=row["owner_epoch"],
-        event_seq=row["event_seq"],
-        depth=row["depth"],
-        queue=row["queue"],
-        workflows=_load(row["workflows"]),
         parent=parent,
         nodes=tuple(nodes),
         tasks=tasks,
-        resumed_from=None if row["resumed_from"] is None else str(row["resumed_from"]),
-        redo=tuple(_load(row["redo"])),
-        trace_parent=row["trace_parent"],
         batches=batches,
     )
+
+
+def _read(value: Any, type_: str) -> Any:
+    if type_ == "json":
+        return _load(value)
+    return str(value) if type_ == "bigint" and value is not None else value
 
 
 def job_row(row: asyncpg.Record) -> JobRow:

@@ -1,6 +1,8 @@
 """Named SQL: each query has a name and a description in its file. Parameters are written `:name`.
 
-What several queries have in common is in `sql/fragments.sql`, and is written `{@name}`.
+What several queries have in common is in `sql/fragments.sql`, or is made from the table of job columns, and is
+written `{@name}`. Rows that a statement gets are written `rows(part: column type, …) AS n`: they are arrays, or VALUES.
+`row(…)` is one row. Their parameters are `part_column`.
 
 An array is sent as text, `{1,2,NULL}`: the driver checks of each element whether it is an array itself, which
 was a quarter of an orchestrator's time (2026-11, cProfile of a fan-out of 20,000: 94 such checks a task).
@@ -17,6 +19,8 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.store.postgres import job_columns
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -25,6 +29,7 @@ _OURS: Final = re.compile(r"(?<![\w.])(dag_[a-z_]+|clock(?=\(\)))(?!\w)")
 FRAGMENTS: Final = "fragments"
 _FRAGMENT: Final = re.compile(r"\{@(\w+)\}")
 _NAME: Final = re.compile(r"^-- name: (\w+)\n-- (.+)$", re.MULTILINE)
+_ROWS_OF: Final = re.compile(r"\brow(s?)\((\w+): ([^()]+)\) AS (\w+)")
 _ROWS: Final = re.compile(r"unnest\(((?:\s*:[a-z_]+::\w+\[\],?)+)\)")
 _ROW_ARRAY: Final = re.compile(r":([a-z_]+)(::\w+)\[\]")
 _PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)(::(?:bigint|integer|smallint|float8|boolean|text)\[\])?")
@@ -76,40 +81,59 @@ def compile_query(name: str, text: str, description: str = "") -> Query:
         arrays[match[1]] = "texts" if match[2] == "::text[]" else "numbers"
         return f"{parameter}::text{match[2]}"
 
+    text = for_rows(text, 0)
     text = _ROWS.sub(lambda rows: _ROW_ARRAY.sub(r"(SELECT \g<0>)", rows[0]), _OURS.sub(r"dagapp.\1", text))
     return Query(name, description, _PARAMETER.sub(number_params, text), tuple(numbers), arrays)
 
 
 def for_rows(text: str, count: int = 1) -> str:
-    """Return the same statement for `count` rows, with VALUES instead of arrays; `row_parameters` names the values.
+    """Return a part of a statement with its `rows(…)` as VALUES for `count` rows; with 0, as arrays.
 
     PostgreSQL plans values as constants: there is nothing to scan or to join. That saves a quarter of the
     turn of a chain, including the flush (2026-11, medians of 50: 1,230 to 895 µs).
     """
-    return _ROWS.sub(
-        lambda match: f"(VALUES {', '.join(_values(match[1], row) for row in range(count))})", text
-    )
+
+    def rows_of(match: re.Match[str]) -> str:
+        are_many, part, declared, alias = match.groups()
+        columns = [column.split() for column in declared.split(",")]
+        names = ", ".join(name for name, _ in columns)
+        if are_many and not count:
+            arrays = ", ".join(f":{part}_{name}::{type_}[]" for name, type_ in columns)
+            return f"unnest({arrays}) AS {alias} ({names})"
+        values = [
+            ", ".join(f":{_in_row(f'{part}_{name}', row)}::{type_}" for name, type_ in columns)
+            for row in range(count or 1)
+        ]
+        return f"(VALUES {', '.join(f'({row})' for row in values)}) AS {alias} ({names})"
+
+    return _ROWS_OF.sub(rows_of, text)
 
 
-def _values(arrays: str, row: int) -> str:
-    return f"({_ROW_ARRAY.sub(lambda array: f':{_in_row(array[1], row)}{array[2]}', arrays)})"
+_PARAMETERS: Final[dict[tuple[str, int], tuple[str, ...]]] = {}
 
 
-def row_parameters(names: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Return the parameters of a statement `for_rows`."""
-    params: dict[str, Any] = {}
-    for row, values in enumerate(rows):
-        params.update(zip(_names_in_row(names, row), values, strict=True))
-    return params
-
-
-@cache
-def _names_in_row(names: tuple[str, ...], row: int) -> tuple[str, ...]:
-    return tuple(_in_row(name, row) for name in names)
+def _parameters(part: str, row: Mapping[str, Any], number: int = 0) -> tuple[str, ...]:
+    """Return the parameters of a row. All rows of a part have the same names in the same order."""
+    names = _PARAMETERS.get((part, number))
+    if names is None:
+        names = _PARAMETERS[part, number] = tuple(_in_row(f"{part}_{name}", number) for name in row)
+    return names
 
 
 def _in_row(name: str, row: int) -> str:
     return name + "_next" * row
+
+
+def array_parameters(part: str, rows: Sequence[Mapping[str, Any]], params: dict[str, Any]) -> None:
+    """Add the parameters of `rows(part: …)` as arrays. There is at least one row."""
+    columns = zip(*[row.values() for row in rows], strict=True)
+    params.update(zip(_parameters(part, rows[0]), map(list, columns), strict=True))
+
+
+def value_parameters(part: str, rows: Sequence[Mapping[str, Any]], params: dict[str, Any]) -> None:
+    """Add the parameters of `rows(part: …)` as values of this many rows."""
+    for number, row in enumerate(rows):
+        params.update(zip(_parameters(part, row, number), row.values(), strict=True))
 
 
 def encode_numbers(numbers: Sequence[Any] | None) -> str | None:
@@ -141,9 +165,9 @@ _ENCODERS: Final = {"numbers": encode_numbers, "texts": encode_texts}
 
 def _sections(file: str) -> Iterable[tuple[str, str, str]]:
     text = (resources.files("dagmaster.store.postgres") / "sql" / f"{file}.sql").read_text(encoding="utf-8")
-    if file != FRAGMENTS:
-        text = _FRAGMENT.sub(lambda match: parts(FRAGMENTS)[match[1]], text)
+    known = job_columns.fragments() if file == FRAGMENTS else {**job_columns.fragments(), **parts(FRAGMENTS)}
     heads = list(_NAME.finditer(text))
     for head, following in zip(heads, [*heads[1:], None], strict=True):
         end = len(text) if following is None else following.start()
-        yield head[1], head[2], text[head.end() : end].strip()
+        section = text[head.end() : end].strip()
+        yield head[1], head[2], _FRAGMENT.sub(lambda match: known[match[1]], section)

@@ -25,7 +25,15 @@ from dagmaster.store.foreign_handlers import ForeignHandlers
 from dagmaster.store.postgres.added_nodes import PostgresTaskNodes, report_with_nodes
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
-from dagmaster.store.postgres.named_queries import compile_query, encode_texts, parts, queries, split_ids
+from dagmaster.store.postgres.named_queries import (
+    array_parameters,
+    compile_query,
+    encode_texts,
+    parts,
+    queries,
+    split_ids,
+    value_parameters,
+)
 from dagmaster.store.result_notifications import fits_notification
 from dagmaster.telemetry.logs import set_process_field
 
@@ -55,10 +63,6 @@ def claim_query(ready: str, condition: str | None = None) -> Query:
 _CLAIM: Final = claim_query("ready")
 _CLAIM_EXCLUSIVE: Final = claim_query("ready_exclusive")
 _REPORT_ONE: Final = _SQL["report_one"]
-_REPORT: Final = (
-    "task_ids", "tokens", "statuses", "permanents", "outputs", "output_refs", "errors", "metrics", "versions",
-    "running_seconds",
-)  # fmt: skip
 _ISOLATIONS: Final = tuple(Isolation)
 RECONCILE_SECONDS: Final = 5.0
 RECONCILE_EVERY_SECONDS: Final = 60.0
@@ -263,24 +267,21 @@ class PostgresWorkerStore(PostgresTaskNodes):
                 rows = await report_with_nodes(self._reports, report, self._report_statement([report]))
                 accepted |= split_ids(rows[0]["task_ids"]) if rows else set()
             return accepted
+        if not reports:
+            return set()
         query, params = self._report_statement(reports)
         row = await self._reports.row(query, params)
         return split_ids(None if row is None else row["task_ids"])
 
     def _report_statement(self, reports: Sequence[TaskReport]) -> tuple[Query, JsonObject]:
-        rows = [
-            (
-                int(r.task_id), r.token, r.status, r.permanent, None if r.output is None else r.output.text,
-                None if r.output is None else r.output.ref, r.error, r.metrics, r.handler_version,
-                r.running_seconds,
-            )
-            # Rows are locked in the same order everywhere, so that no two statements deadlock.
-            for r in sorted(reports, key=lambda report: int(report.task_id))
-        ]  # fmt: skip
-        query, params = _SQL["report"], _columns(_REPORT, rows)
+        # Rows are locked in the same order everywhere, so that no two statements deadlock.
+        rows = [_report_row(report) for report in sorted(reports, key=lambda report: int(report.task_id))]
+        params: JsonObject = {"worker_id": self.worker_id, "notifies_results": fits_notification(reports)}
         if len(rows) == 1:
-            query, params = _REPORT_ONE, dict(zip(_REPORT, rows[0], strict=True))
-        return query, {"worker_id": self.worker_id, "notifies_results": fits_notification(reports), **params}
+            value_parameters("report", rows, params)
+            return _REPORT_ONE, params
+        array_parameters("report", rows, params)
+        return _SQL["report"], params
 
     async def release(self, reports: Sequence[TaskReport]) -> set[str]:
         """Release tasks that were not started."""
@@ -351,6 +352,22 @@ def _encode_names(names: frozenset[str]) -> str | None:
     Once, and not for each claim: a worker has about a hundred.
     """
     return encode_texts(sorted(names))
+
+
+def _report_row(report: TaskReport) -> JsonObject:
+    output = report.output
+    return {
+        "task_id": int(report.task_id),
+        "token": report.token,
+        "status": report.status,
+        "permanent": report.permanent,
+        "output": None if output is None else output.text,
+        "output_ref": None if output is None else output.ref,
+        "error": report.error,
+        "metrics": report.metrics,
+        "handler_version": report.handler_version,
+        "running_seconds": report.running_seconds,
+    }
 
 
 def _columns(names: Sequence[str], rows: Sequence[tuple[JsonValue, ...]]) -> JsonObject:

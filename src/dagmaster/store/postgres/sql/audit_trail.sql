@@ -2,7 +2,6 @@
 
 -- name: append
 -- Store entries.
+WITH {@audit_entries}
 INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)
-SELECT actor, action, object_kind, object_id, nullif(request_id, ''), details::jsonb
-FROM unnest(:actors::text[], :actions::text[], :object_kinds::text[], :object_ids::text[], :request_ids::text[],
-            :details::text[]) AS entry (actor, action, object_kind, object_id, request_id, details)
+SELECT actor, action, object_kind, object_id, nullif(request_id, ''), details::jsonb FROM entries

@@ -1,11 +1,9 @@
--- What several statements have in common. A statement has it where its text says {@name}.
+-- What several statements have in common. A statement has it where its text says {@name}. The columns of jobs come from
+-- their table (`fragments` in job_columns.py).
 
 -- name: claimed_job
 -- The columns of a job that an orchestrator needs.
-id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
-       extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
-       signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
-       resumed_from, redo, trace_parent,
+{@claimed_columns}, cancel_requested_at IS NOT NULL AS cancel_requested,
        EXISTS (SELECT FROM dag_node_batches b WHERE b.job_id = claimed.id AND b.accepted_order IS NOT NULL) AS has_grown
 
 -- name: queued_task
@@ -50,9 +48,7 @@ key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM created
 -- name: audit_entries
 -- The entries of the audit trail that a statement stores with its change.
 entries AS (
-    SELECT * FROM unnest(:actors::text[], :actions::text[], :object_kinds::text[], :object_ids::text[],
-                         :request_ids::text[], :details::text[])
-         AS e (actor, action, object_kind, object_id, request_id, details)
+    SELECT * FROM rows(audit: actor text, action text, object_kind text, object_id text, request_id text, details text) AS e
 )
 
 -- name: results_of_accepted

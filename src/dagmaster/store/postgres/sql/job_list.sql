@@ -190,14 +190,11 @@ graphs AS (
     CROSS JOIN LATERAL json_each(g.definition -> 'nodes') AS n
     GROUP BY g.content_hash
 )
-SELECT j.id AS job_id, coalesce(j.name, j.workflow_id) AS name, j.workflow_id, j.version, j.content_hash, j.run, j.priority, j.submitted_by, j.correlation_id,
-       j.idempotency_key, j.queue, j.parent_job_id, j.parent_node_id, j.resumed_from, j.event_seq, j.error,
+SELECT j.id AS job_id, {@shown_columns}, coalesce(j.name, j.workflow_id) AS name,
        dag_displayed_status(j.status, p.waiting, p.active) AS status,
        j.cancel_requested_at IS NOT NULL AS is_cancelling, j.ending AS is_ending,
        coalesce(g.nodes, 0) + coalesce(c.children, 0) + coalesce(a.nodes, 0) AS nodes_total, p.finished AS nodes_finished,
-       extract(epoch FROM j.created_at)::float8 AS created_at, extract(epoch FROM j.updated_at)::float8 AS updated_at,
-       extract(epoch FROM j.started_at)::float8 AS started_at, extract(epoch FROM j.finished_at)::float8 AS finished_at,
-       extract(epoch FROM j.deadline_at)::float8 AS deadline_at, extract(epoch FROM clock())::float8 AS read_at,
+       extract(epoch FROM clock())::float8 AS read_at,
        CASE WHEN j.run > 1 THEN (SELECT extract(epoch FROM e.at)::float8 FROM dag_job_events e
                                   WHERE e.job_id = j.id AND e.type = 'JobResumed' ORDER BY e.seq DESC LIMIT 1) END
            AS resumed_at,

@@ -3,21 +3,11 @@
 -- name: jobs
 -- The jobs, each with its first event.
 new AS (
-    SELECT * FROM unnest(:ids::bigint[], :workflow_ids::text[], :versions::integer[], :hashes::text[], :inputs::text[],
-                         :envs::text[], :priorities::smallint[], :keys::text[], :body_hashes::text[],
-                         :submitters::text[], :correlations::text[], :queues::text[],
-                         :workflows::text[], :resumed_froms::bigint[], :redos::text[], :names::text[],
-                         :trace_parents::text[], :hiddens::boolean[])
-         AS n (id, workflow_id, version, content_hash, inputs, env, priority, idempotency_key, body_hash, submitted_by,
-               correlation_id, queue, workflows, resumed_from, redo, name, trace_parent, is_hidden)
+    SELECT * FROM rows(new: {@submitted_rows}) AS n
 ),
 added AS (
-    INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, env, priority, idempotency_key, body_hash,
-                          submitted_by, correlation_id, queue, workflows, resumed_from, redo, event_seq,
-                          name, trace_parent, is_hidden, created_at, updated_at)
-    SELECT id, workflow_id, version, content_hash, inputs::json, env::json, priority, idempotency_key, body_hash,
-           submitted_by, correlation_id, queue, workflows::json, resumed_from, redo::json, 1, name,
-           trace_parent, is_hidden, now.at, now.at
+    INSERT INTO dag_jobs ({@submitted_columns}, event_seq, created_at, updated_at)
+    SELECT {@submitted_values}, 1, now.at, now.at
     FROM new CROSS JOIN (SELECT clock() AS at) AS now
     ON CONFLICT (submitted_by, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id, submitted_by, queue, resumed_from, created_at

@@ -3,21 +3,18 @@
 -- nothing of it is written. `notified` comes before it: a job with a notified result that differs from the stored one
 -- returns no row either.
 --
--- No plan depends on statistics: see the head of worker.sql. `(job_id IN (SELECT id FROM owned)) IS TRUE` is always a
--- hashed subplan; without IS TRUE it would be a join of any kind. Rows that have a column to set of their own are updated
--- by their ctid: only the owner changes them, so that none moves after the look-up. A statement for one job needs none of
--- this: its keys are constants (`_for_one_job` in turn_statement.py).
+-- `rows(name: column type, …)` are the rows of a part: arrays, or VALUES if the turn is of one job and each part has one
+-- row. What else differs between these two statements is in turn_many.sql and turn_one.sql under the same names, and
+-- written `{name}` here. The job of a row to write is `n.job_id`, of a row that is read first `t.job_id`.
 
 -- name: notified
 -- The jobs with a result in a notification that is not stored, not stored any more, or stored differently.
 refuted AS (
     SELECT n.job_id
-    FROM unnest(:notified_ids::bigint[], :notified_job_ids::bigint[], :notified_nodes::text[], :notified_attempts::integer[],
-                :notified_statuses::text[], :notified_permanents::boolean[], :notified_outputs::text[], :notified_refs::text[],
-                :notified_errors::text[], :notified_starts::float8[], :notified_reports::float8[], :notified_versions::text[])
-         AS n (id, job_id, node_id, attempt, status, permanent, output, output_ref, error, started_at, reported_at,
-               handler_version)
-    LEFT JOIN LATERAL (SELECT * FROM dag_task_results r WHERE r.id = n.id LIMIT 1) r ON true
+    FROM rows(notified: id bigint, job_id bigint, node_id text, attempt integer, status text,
+            permanent boolean, output text, output_ref text, error text, started_at float8,
+            reported_at float8, handler_version text) AS n
+    {join_result}
     WHERE (r.job_id = n.job_id AND r.node_id = n.node_id AND r.attempt = n.attempt
            AND r.status = n.status AND r.permanent = n.permanent
            AND r.output::text IS NOT DISTINCT FROM n.output
@@ -49,17 +46,15 @@ owned AS (
         started_at = coalesce(j.started_at, CASE WHEN n.status <> 'PENDING' THEN :now END),
         finished_at = CASE WHEN n.finishes THEN :now WHEN n.is_finished THEN j.finished_at END,
         owner_id = CASE WHEN n.is_released THEN NULL ELSE j.owner_id END, updated_at = :now
-    FROM unnest(:job_ids::bigint[], :epochs::integer[], :event_seqs::integer[], :statuses::text[], :runs::integer[],
-                :endings::boolean[], :stoppings::boolean[], :deadlines_passed::boolean[], :deadlines::float8[],
-                :cancels::boolean[], :signals::text[], :job_results::text[], :result_refs::text[], :job_errors::text[],
-                :finishes::boolean[], :finished_flags::boolean[], :releases::boolean[], :seqs_before::integer[])
-         AS n (id, epoch, event_seq, status, run, ending, stopping, deadline_passed, deadline_at, cancel_requested,
-               signals, result, result_ref, error, finishes, is_finished, is_released, seq_before)
-    CROSS JOIN LATERAL (SELECT f.ctid AS row_id FROM dag_jobs f WHERE f.id = n.id LIMIT 1) f
-    -- A turn names the state that it leaves. IS NOT DISTINCT FROM avoids the index of owners, which would scan all owned
-    -- jobs.
-    WHERE j.ctid = f.row_id AND j.owner_id IS NOT DISTINCT FROM :owner_id AND j.owner_epoch = n.epoch
-      AND j.event_seq = n.seq_before AND (n.id IN (SELECT job_id FROM refuted)) IS NOT TRUE
+    FROM rows(jobs: job_id bigint, epoch integer, event_seq integer, status text, run integer,
+            ending boolean, stopping boolean, deadline_passed boolean, deadline_at float8,
+            cancel_requested boolean, signals text, result text, result_ref text, error text,
+            finishes boolean, is_finished boolean, is_released boolean, seq_before integer) AS n
+    {where_job}
+      -- A turn names the state that it leaves. IS NOT DISTINCT FROM avoids the index of owners, which would scan all
+      -- owned jobs.
+      AND j.owner_id IS NOT DISTINCT FROM :owner_id AND j.owner_epoch = n.epoch AND j.event_seq = n.seq_before
+      AND {is_confirmed}
     RETURNING j.id
 )
 
@@ -67,18 +62,18 @@ owned AS (
 -- Queue finished jobs for the metrics (sql/metrics.sql).
 to_count AS (
     INSERT INTO dag_metric_pending (job_id, run)
-    SELECT n.id, n.run FROM unnest(:finished_job_ids::bigint[], :finished_runs::integer[]) AS n (id, run)
-    WHERE (n.id IN (SELECT id FROM owned)) IS TRUE
+    SELECT n.job_id, n.run FROM rows(finished: job_id bigint, run integer) AS n
+    WHERE {is_owned}
 )
 
 -- name: results
 -- Delete the processed results; each becomes a finished attempt, a failed one if it is among the rejections.
 processed AS (
-    DELETE FROM dag_task_results r
-    WHERE r.id = ANY(ARRAY(
-        SELECT n.id FROM unnest(:result_ids::bigint[], :result_job_ids::bigint[]) AS n (id, job_id)
-        WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE))
-      AND (r.job_id IN (SELECT id FROM owned)) IS TRUE
+    DELETE FROM dag_task_results t
+    WHERE t.id = ANY(ARRAY(
+        SELECT n.id FROM rows(results: id bigint, job_id bigint) AS n
+        WHERE {is_owned}))
+      AND {is_of_owned}
     RETURNING *
 ),
 attempts AS (
@@ -100,13 +95,12 @@ checkpoints_deleted AS (
     DELETE FROM dag_checkpoints
     WHERE ctid = ANY(ARRAY(
         SELECT c.row_id
-        FROM unnest(:reopened_job_ids::bigint[], :reopened_ids::text[], :superseded::boolean[])
-             AS n (job_id, node_id, is_superseded)
+        FROM rows(reopened: job_id bigint, node_id text, is_superseded boolean) AS n
         CROSS JOIN LATERAL (SELECT s.status FROM dag_node_states s
                             WHERE s.job_id = n.job_id AND s.node_id = n.node_id LIMIT 1) s
         CROSS JOIN LATERAL (SELECT c.ctid AS row_id FROM dag_checkpoints c
                             WHERE c.job_id = n.job_id AND c.node_id = n.node_id LIMIT 1) c
-        WHERE (s.status = 'COMPLETED' OR n.is_superseded) AND (n.job_id IN (SELECT id FROM owned)) IS TRUE))
+        WHERE (s.status = 'COMPLETED' OR n.is_superseded) AND {is_owned}))
 )
 
 -- name: commands
@@ -114,10 +108,10 @@ checkpoints_deleted AS (
 processed_commands AS (
     DELETE FROM dag_inbox
     WHERE ctid = ANY(ARRAY(
-        SELECT i.row_id
-        FROM unnest(:command_ids::bigint[]) AS n (id)
-        CROSS JOIN LATERAL (SELECT i.ctid AS row_id, i.job_id FROM dag_inbox i WHERE i.id = n.id LIMIT 1) i
-        WHERE (i.job_id IN (SELECT id FROM owned)) IS TRUE))
+        SELECT t.row_id
+        FROM rows(commands: id bigint) AS n
+        CROSS JOIN LATERAL (SELECT i.ctid AS row_id, i.job_id FROM dag_inbox i WHERE i.id = n.id LIMIT 1) t
+        WHERE {is_of_owned}))
 )
 
 -- name: new_nodes
@@ -132,16 +126,13 @@ nodes_added AS (
            n.upstream_node_id, n.branch, to_timestamp(n.wake_at), n.finished_seq, n.output::json, n.output_ref,
            n.error::json, to_timestamp(n.started_at), CASE WHEN n.finished_seq IS NOT NULL THEN :now END,
            n.fingerprint, n.handler_version, :now
-    FROM unnest(:new_job_ids::bigint[], :new_ids::text[], :new_statuses::text[], :new_skip_reasons::text[],
-                :new_attempts::integer[], :new_task_ids::bigint[], :new_failed_attempts::integer[], :new_lost_attempts::integer[],
-                :new_shared_losses::smallint[], :new_parents::text[], :new_indexes::integer[], :new_sources::text[], :new_source_counts::integer[],
-                :new_expanded_counts::integer[], :new_stoppeds::boolean[], :new_upstreams::text[], :new_branches::text[],
-                :new_wakes::float8[], :new_finishes::integer[], :new_outputs::text[], :new_output_refs::text[],
-                :new_errors::text[], :new_starts::float8[], :new_fingerprints::bytea[], :new_versions::text[])
-         AS n (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, shared_losses, parent_node_id,
-               fan_out_index, source, source_count, expanded_count, stopped, upstream_node_id, branch, wake_at,
-               finished_seq, output, output_ref, error, started_at, fingerprint, handler_version)
-    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
+    FROM rows(new_nodes: job_id bigint, node_id text, status text, skip_reason text, attempt integer,
+            task_id bigint, failed_attempts integer, lost_attempts integer, shared_losses smallint,
+            parent_node_id text, fan_out_index integer, source text, source_count integer,
+            expanded_count integer, stopped boolean, upstream_node_id text, branch text,
+            wake_at float8, finished_seq integer, output text, output_ref text, error text,
+            started_at float8, fingerprint bytea, handler_version text) AS n
+    WHERE {is_owned}
 )
 
 -- name: nodes
@@ -162,18 +153,13 @@ nodes_changed AS (
         finished_at = CASE WHEN n.finished_seq = s.finished_seq THEN s.finished_at
                            WHEN n.finished_seq IS NOT NULL THEN :now END,
         updated_at = :now
-    FROM unnest(:node_job_ids::bigint[], :node_ids::text[], :node_statuses::text[], :node_skip_reasons::text[],
-                :node_attempts::integer[], :node_task_ids::bigint[], :node_failed_attempts::integer[], :node_lost_attempts::integer[],
-                :node_shared_losses::smallint[], :node_sources::text[], :node_source_counts::integer[], :node_expanded_counts::integer[], :node_stoppeds::boolean[],
-                :node_upstreams::text[], :node_branches::text[], :node_wakes::float8[], :node_finishes::integer[],
-                :node_outputs::text[], :node_output_refs::text[], :node_errors::text[], :node_starts::float8[],
-                :node_fingerprints::bytea[], :node_versions::text[])
-         AS n (job_id, node_id, status, skip_reason, attempt, task_id, failed_attempts, lost_attempts, shared_losses, source, source_count,
-               expanded_count, stopped, upstream_node_id, branch, wake_at, finished_seq, output, output_ref, error,
-               started_at, fingerprint, handler_version)
-    CROSS JOIN LATERAL (SELECT f.ctid AS row_id FROM dag_node_states f
-                        WHERE f.job_id = n.job_id AND f.node_id = n.node_id LIMIT 1) f
-    WHERE s.ctid = f.row_id AND (n.job_id IN (SELECT id FROM owned)) IS TRUE
+    FROM rows(nodes: job_id bigint, node_id text, status text, skip_reason text, attempt integer,
+            task_id bigint, failed_attempts integer, lost_attempts integer, shared_losses smallint,
+            source text, source_count integer, expanded_count integer, stopped boolean,
+            upstream_node_id text, branch text, wake_at float8, finished_seq integer, output text,
+            output_ref text, error text, started_at float8, fingerprint bytea,
+            handler_version text) AS n
+    {where_node} AND {is_owned}
 )
 
 -- name: batches
@@ -185,11 +171,8 @@ batches_decided AS (
         node_id = CASE WHEN n.accepted_order IS NOT NULL THEN b.node_id END,
         call_number = CASE WHEN n.accepted_order IS NOT NULL THEN b.call_number END,
         digest = CASE WHEN n.accepted_order IS NOT NULL THEN b.digest END
-    FROM unnest(:batch_job_ids::bigint[], :batch_numbers::integer[], :batch_orders::integer[], :batch_rejections::text[])
-         AS n (job_id, number, accepted_order, rejection)
-    CROSS JOIN LATERAL (SELECT f.ctid AS row_id FROM dag_node_batches f
-                        WHERE f.job_id = n.job_id AND f.number = n.number LIMIT 1) f
-    WHERE b.ctid = f.row_id AND b.accepted_order IS NULL AND (n.job_id IN (SELECT id FROM owned)) IS TRUE
+    FROM rows(batches: job_id bigint, number integer, accepted_order integer, rejection text) AS n
+    {where_batch} AND b.accepted_order IS NULL AND {is_owned}
     RETURNING b.job_id, b.number, b.accepted_order
 ),
 rejected AS (SELECT job_id, number FROM batches_decided WHERE accepted_order IS NULL),
@@ -212,8 +195,8 @@ rejected_dependencies AS (
 -- name: adders
 -- Nodes that are run again from the beginning add their nodes again: their batches are superseded, and give up their keys.
 adders AS (
-    SELECT n.job_id, n.node_id FROM unnest(:adder_job_ids::bigint[], :adders::text[]) AS n (job_id, node_id)
-    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
+    SELECT n.job_id, n.node_id FROM rows(adders: job_id bigint, node_id text) AS n
+    WHERE {is_owned}
 ),
 batches_superseded AS (
     UPDATE dag_node_batches
@@ -229,25 +212,20 @@ dispatched AS (
                                 timeout_seconds, isolation, dispatched_at, stop_requested_at)
     SELECT n.task_id, n.job_id, n.node_id, n.attempt, n.queue, n.priority, n.handler, n.params::json, n.secrets::json,
            n.timeout_seconds, n.isolation, :now, CASE WHEN n.is_stopped THEN :now END
-    FROM unnest(:task_ids::bigint[], :task_job_ids::bigint[], :task_nodes::text[], :task_attempts::integer[],
-                :task_queues::text[], :task_priorities::smallint[], :task_handlers::text[], :task_params::text[],
-                :task_secrets::text[], :task_timeouts::float8[], :task_isolations::smallint[],
-                :task_stops::boolean[])
-         AS n (task_id, job_id, node_id, attempt, queue, priority, handler, params, secrets, timeout_seconds, isolation,
-               is_stopped)
-    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
+    FROM rows(tasks: task_id bigint, job_id bigint, node_id text, attempt integer, queue text,
+            priority smallint, handler text, params text, secrets text, timeout_seconds float8,
+            isolation smallint, is_stopped boolean) AS n
+    WHERE {is_owned}
 )
 
 -- name: withdrawals
 -- Withdraw unclaimed tasks: they finish, as if they had been reported. A claimed one stays in the queue.
 withdrawn AS (
     SELECT q.*, n.status, n.error
-    FROM unnest(:withdrawn_ids::bigint[], :withdrawn_statuses::text[], :withdrawn_errors::text[])
-         AS n (task_id, status, error)
-    CROSS JOIN LATERAL (SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.dispatched_at
-                        FROM dag_task_queue q
-                        WHERE q.task_id = n.task_id AND q.lease_token IS NULL
-                          AND (q.job_id IN (SELECT id FROM owned)) IS TRUE
+    FROM rows(withdrawals: task_id bigint, status text, error text) AS n
+    CROSS JOIN LATERAL (SELECT t.task_id, t.job_id, t.node_id, t.attempt, t.queue, t.dispatched_at
+                        FROM dag_task_queue t
+                        WHERE t.task_id = n.task_id AND t.lease_token IS NULL AND {is_of_owned}
                         FOR UPDATE) q
 ),
 withdrawn_gone AS (
@@ -262,29 +240,21 @@ withdrawn_results AS (
 -- Request tasks to stop. Unclaimed ones are released afterwards (`release_stopped`): to withdraw them here could miss one
 -- that is being claimed.
 stopped AS (
-    UPDATE dag_task_queue q
+    UPDATE dag_task_queue t
     SET stop_requested_at = :now
-    WHERE q.task_id = ANY(ARRAY(SELECT task_id FROM unnest(:stop_ids::bigint[]) AS n (task_id)))
-      AND (q.job_id IN (SELECT id FROM owned)) IS TRUE
-    RETURNING q.worker_id
+    WHERE t.task_id = ANY(ARRAY(SELECT task_id FROM rows(stops: task_id bigint) AS n))
+      AND {is_of_owned}
+    RETURNING t.worker_id
 )
 
 -- name: children
 -- Start child jobs, each with its first event.
 started AS (
-    INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, env, priority, submitted_by, correlation_id,
-                          queue, workflows, parent_job_id, parent_node_id, parent_attempt, depth,
-                          trace_parent, is_hidden, resumed_from, event_seq, created_at, updated_at)
-    SELECT n.id, n.workflow_id, n.version, n.content_hash, n.inputs::json, p.env, p.priority, p.submitted_by,
-           p.correlation_id, p.queue, p.workflows, p.id, n.parent_node_id, n.parent_attempt, p.depth + 1,
-           p.trace_parent, p.is_hidden, n.resumed_from, 1, :now, :now
-    FROM unnest(:child_ids::bigint[], :child_workflows::text[], :child_versions::integer[], :child_hashes::text[],
-                :child_inputs::text[], :child_parents::bigint[], :child_parent_nodes::text[],
-                :child_parent_attempts::integer[], :child_resumed_froms::bigint[])
-         AS n (id, workflow_id, version, content_hash, inputs, parent_job_id, parent_node_id, parent_attempt,
-               resumed_from)
-    CROSS JOIN LATERAL (SELECT * FROM dag_jobs p WHERE p.id = n.parent_job_id LIMIT 1) p
-    WHERE (n.parent_job_id IN (SELECT id FROM owned)) IS TRUE
+    INSERT INTO dag_jobs ({@child_columns}, parent_job_id, depth, event_seq, created_at, updated_at)
+    SELECT {@child_values}, p.id, p.depth + 1, 1, :now, :now
+    FROM rows(children: {@child_rows}, job_id bigint) AS n
+    CROSS JOIN LATERAL (SELECT * FROM dag_jobs p WHERE p.id = n.job_id LIMIT 1) p
+    WHERE {is_owned}
     RETURNING id, resumed_from
 ),
 started_events AS (
@@ -298,9 +268,8 @@ started_events AS (
 -- Send a cancel to child jobs. The children of a parent are read once, however many of its nodes are cancelled.
 cancelled AS (
     SELECT n.*
-    FROM unnest(:cancelled_parents::bigint[], :cancelled_nodes::text[], :cancelled_attempts::integer[])
-         AS n (job_id, node_id, attempt)
-    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
+    FROM rows(cancelled_children: job_id bigint, node_id text, attempt integer) AS n
+    WHERE {is_owned}
 ),
 cancel_commands AS (
     INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
@@ -316,9 +285,8 @@ cancel_commands AS (
 parent_commands AS (
     INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
     SELECT n.parent_job_id, 'child_finished', n.body::json, :by, :now
-    FROM unnest(:parent_children::bigint[], :parent_ids::bigint[], :parent_bodies::text[])
-         AS n (job_id, parent_job_id, body)
-    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
+    FROM rows(parents: job_id bigint, parent_job_id bigint, body text) AS n
+    WHERE {is_owned}
     RETURNING job_id
 )
 
@@ -327,15 +295,14 @@ parent_commands AS (
 events_appended AS (
     INSERT INTO dag_job_events (job_id, seq, type, at, by, node_id, attempt, data)
     SELECT n.job_id, n.seq, n.type, :now, coalesce(n.by, :by), n.node_id, n.attempt, n.data::json
-    FROM unnest(:event_job_ids::bigint[], :event_seq_numbers::integer[], :event_types::text[], :event_bys::text[],
-                :event_nodes::text[], :event_attempts::integer[], :event_data::text[])
-         AS n (job_id, seq, type, by, node_id, attempt, data)
-    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
+    FROM rows(events: job_id bigint, seq integer, type text, by text, node_id text, attempt integer,
+            data text) AS n
+    WHERE {is_owned}
 )
 
 -- name: notify_queues
 -- Wake the workers of queues.
-(SELECT count(pg_notify('dagmaster_tasks', n.queue)) FROM unnest(:queues::text[]) AS n (queue))
+(SELECT count(pg_notify('dagmaster_tasks', n.queue)) FROM rows(notify_queues: queue text) AS n)
 
 -- name: notify_stops
 -- Wake the workers that have a task to stop.
@@ -357,8 +324,8 @@ events_appended AS (
 
 -- name: notify_readers
 -- Wake the readers of jobs that finished or processed a command.
-(SELECT count(pg_notify('dagmaster_job_' || n.id, '')) FROM unnest(:read_job_ids::bigint[]) AS n (id))
+(SELECT count(pg_notify('dagmaster_job_' || n.id, '')) FROM rows(notify_readers: id bigint) AS n)
 
 -- name: notify_feeds
 -- Wake the feeds that watch jobs.
-(SELECT count(pg_notify('dagmaster_turns', n.id::text)) FROM unnest(:watched_job_ids::bigint[]) AS n (id))
+(SELECT count(pg_notify('dagmaster_turns', n.id::text)) FROM rows(notify_feeds: id bigint) AS n)
