@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagmaster.ports.audit_trail import AuditEntry
-    from dagmaster.ports.read_store import DrainRecord
+    from dagmaster.records.fleet import DrainRecord
     from tests.conformance.stores import World
 
 ADA = ChangeOrigin(actor="ada")
@@ -41,7 +41,7 @@ async def trail_of(world: World) -> list[AuditEntry]:
 async def drain_of(world: World, service_id: str) -> DrainRecord | None:
     fleet = await (await world.reader()).fleet()
     by_id = {one.worker_id: one.drain for one in fleet.workers} | {
-        one.owner_id: one.drain for one in fleet.orchestrators
+        one.orchestrator_id: one.drain for one in fleet.orchestrators
     }
     return by_id[service_id]
 

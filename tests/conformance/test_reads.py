@@ -24,6 +24,7 @@ from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.read_store import ChildCounts, JobFilter, LogFilter, NodeFilter, NodeValues, TaskFilter
 from dagmaster.ports.task_journal import LogChunk
 from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.records.fleet import LeftJobsRecord, LeftTasksRecord, TaskNodeRecord
 from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, submitted
 from tests.conformance.stores import PostgresWorld
 from tests.patience import PATIENCE_SECONDS
@@ -1067,7 +1068,7 @@ async def test_live_and_dead_services_are_distinguished(world):
     assert await reader.fleet_counts() == (1, 1, 0)
     assert (reader.lease_seconds, reader.worker_lease_seconds) == (15.0, 6.0)
     fleet = await reader.fleet()
-    assert {each.owner_id: (each.is_alive, each.has_died) for each in fleet.orchestrators} == {
+    assert {each.orchestrator_id: (each.is_alive, each.has_died) for each in fleet.orchestrators} == {
         id_of(owner): (True, False),
         id_of(dead): (False, True),
     }
@@ -1077,7 +1078,7 @@ async def test_live_and_dead_services_are_distinguished(world):
     }
     silent = {each.worker_id: each.silent_seconds for each in fleet.workers}
     assert 100.0 <= silent[id_of(gone)] < 160.0
-    assert (fleet.queues, fleet.unowned_jobs) == ([], 0)
+    assert (fleet.queues, fleet.unowned_jobs) == ((), 0)
     await worker.deregister()
     stopped = {each.worker_id: each for each in (await reader.fleet()).workers}[id_of(worker)]
     assert (stopped.is_alive, stopped.has_died) == (False, False)
@@ -1090,7 +1091,7 @@ async def test_a_service_that_died_more_than_an_hour_ago_is_not_listed(world):
     await world.silence(dead, 4000.0)
     await world.silence(gone, 4000.0)
     fleet = await reader.fleet()
-    assert (fleet.orchestrators, fleet.workers) == ([], [])
+    assert (fleet.orchestrators, fleet.workers) == ((), ())
 
 
 async def test_a_service_that_stopped_is_listed_for_an_hour(world):
@@ -1115,7 +1116,7 @@ async def test_a_dead_worker_of_several_tasks_names_those_that_crashed_since(wor
     assert len(await played.orchestrator.mark_lost_tasks()) == 2
     await played.gather()
     worker = next(each for each in (await reader.fleet()).workers if not each.is_alive)
-    assert worker.left == {"tasks": 2, "not_reclaimed": 0, "now": {"dispatched": 2}}
+    assert worker.left == LeftTasksRecord(tasks=2, not_reclaimed=0, now={"dispatched": 2})
     tasks = {task.node_id: task for task in await other.claim(10)}
     errors = {"a": '{"kind": "error", "message": "no"}', "b": '{"kind": "crashed", "message": "ended"}'}
     await other.report(
@@ -1126,8 +1127,8 @@ async def test_a_dead_worker_of_several_tasks_names_those_that_crashed_since(wor
     )
     await played.gather()
     worker = next(each for each in (await reader.fleet()).workers if not each.is_alive)
-    crashed = [{"job_id": played.job_id, "node_id": "b"}]
-    assert worker.left == {"tasks": 2, "not_reclaimed": 0, "now": {"ready": 2}, "crashed": crashed}
+    crashed = (TaskNodeRecord(job_id=played.job_id, node_id="b"),)
+    assert worker.left == LeftTasksRecord(tasks=2, not_reclaimed=0, now={"ready": 2}, crashed=crashed)
 
 
 async def test_what_dead_services_left_is_counted_by_what_became_of_it(world):
@@ -1138,15 +1139,17 @@ async def test_what_dead_services_left_is_counted_by_what_became_of_it(world):
     await world.silence(played.worker, 100.0)
     assert len(await other.mark_lost_tasks()) == 1
     (worker,) = (await reader.fleet()).workers
-    alone_with = {"job_id": played.job_id, "node_id": "tiles__2"}
-    assert worker.left == {"tasks": 1, "not_reclaimed": 0, "now": {"dispatched": 1}, "alone_with": alone_with}
+    alone_with = TaskNodeRecord(job_id=played.job_id, node_id="tiles__2")
+    assert worker.left == LeftTasksRecord(
+        tasks=1, not_reclaimed=0, now={"dispatched": 1}, alone_with=alone_with
+    )
     await world.silence(played.orchestrator, 100.0)
     assert len(await other.reclaim()) == 1
     fleet = await reader.fleet()
-    left = {each.owner_id: each.left for each in fleet.orchestrators}
-    assert left[id_of(played.orchestrator)] == {
-        "jobs": 1, "owned_again": 0, "unowned": 1, "not_reclaimed": 0, "reassigned": 0,
-    }  # fmt: skip
+    left = {each.orchestrator_id: each.left for each in fleet.orchestrators}
+    assert left[id_of(played.orchestrator)] == LeftJobsRecord(
+        jobs=1, owned_again=0, unowned=1, not_reclaimed=0, reassigned=0
+    )
     assert left[id_of(other)] is None
     assert fleet.unowned_jobs == 1
 

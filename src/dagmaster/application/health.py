@@ -6,7 +6,7 @@ import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.queries.fleet import fleet_view
+from dagmaster.application.queries.fleet import describe_queues
 from dagmaster.application.shared_calls import SharedCalls
 from dagmaster.application.views.health import HealthPartView, HealthState, HealthView, ReadinessView
 from dagmaster.errors import DagmasterError
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from dagmaster.application.context import Application
-    from dagmaster.application.views.fleet import FleetView, OrchestratorView, WorkerView
-    from dagmaster.ports.read_store import StaleTasks
     from dagmaster.ports.schema_admin import SchemaAdmin, SchemaState
+    from dagmaster.records.fleet import FleetRecord, OrchestratorRecord, StaleTasks, WorkerRecord
 
 READY_PARTS: Final = ("database", "schema", "orchestrators")
 """What a submitted job needs in order to be stored and decided."""
@@ -77,7 +76,7 @@ class HealthMonitor:
 
     async def _check_fleet(self) -> list[_Part]:
         record = await self._app.read.fleet()
-        return [*_fleet_parts(fleet_view(record)), _check_stale_tasks(record.stale_tasks)]
+        return [*_fleet_parts(describe_queues(record)), _check_stale_tasks(record.stale_tasks)]
 
     async def _count_orchestrators(self) -> list[_Part]:
         """Check what readiness needs, by counts: the whole fleet has the tasks of every queue."""
@@ -118,13 +117,13 @@ def _services_part(name: str, claiming: int, draining: int) -> _Part:
     return name, _OK if claiming else _BAD, f"{claiming + draining} alive{note}"
 
 
-def _count_services(name: str, services: Iterable[OrchestratorView | WorkerView]) -> _Part:
+def _count_services(name: str, services: Iterable[OrchestratorRecord | WorkerRecord]) -> _Part:
     alive = [one for one in services if one.is_alive]
     draining = sum(one.is_draining for one in alive)
     return _services_part(name, len(alive) - draining, draining)
 
 
-def _fleet_parts(view: FleetView) -> Iterator[_Part]:
+def _fleet_parts(view: FleetRecord) -> Iterator[_Part]:
     yield _count_services("orchestrators", view.orchestrators)
     yield _count_services("workers", view.workers)
     workers = sum(one.is_alive and not one.is_draining for one in view.workers)

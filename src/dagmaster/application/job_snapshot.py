@@ -13,13 +13,15 @@ from dagmaster.engine.graph import ApprovalSpec, Kind, TaskSpec, WorkflowSpec
 from dagmaster.engine.groups import begun_groups, shown_status
 from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus, SkipReason, isolation_after
-from dagmaster.ports.read_store import ChildCounts, FleetCounts, NodeRecord
+from dagmaster.ports.read_store import ChildCounts, NodeRecord
+from dagmaster.records.fleet import FleetCounts
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.status import JobStatus
-    from dagmaster.ports.read_store import PendingCommand, QueueBacklog, WaitInfo
+    from dagmaster.ports.read_store import PendingCommand, WaitInfo
+    from dagmaster.records.fleet import QueueBacklog
     from dagmaster.records.jobs import JobRecord
 
 

@@ -12,20 +12,20 @@ from dagmaster.application.views import (
     AuditEntryView,
     DrainResult,
     FailureReport,
-    FleetView,
+    FleetRecord,
     HandlerRecord,
     HandlerTestView,
     MetricRebuildView,
     NewApiKeyView,
     NodeMetricsReport,
-    OrchestratorView,
+    OrchestratorRecord,
     PublishResult,
-    QueueView,
+    QueueRecord,
     SchemaVersionView,
     SchemaView,
     ThroughputReport,
     VersionRecord,
-    WorkerView,
+    WorkerRecord,
     WorkflowDetailView,
     WorkflowMetricsReport,
     WorkflowRecord,
@@ -118,7 +118,7 @@ class SystemMethods:
 
     # ── Services ──
 
-    @returns(FleetView)
+    @returns(FleetRecord)
     def fleet(self) -> Request:
         """Return the services that are alive or stopped within the last hour, and the queues with tasks."""
         return get("fleet")
@@ -134,17 +134,17 @@ class SystemMethods:
         """Let a service that drains claim again."""
         return post("fleet", service, "undrain", is_repeatable=True)
 
-    @returns_page(OrchestratorView)
+    @returns_page(OrchestratorRecord)
     def list_orchestrators(self, *, cursor: str | None = None, limit: int = 100) -> Request:
         """List the orchestrators that are alive or stopped within the last hour, by id."""
         return get("orchestrators", cursor=cursor, limit=limit)
 
-    @returns_page(WorkerView)
+    @returns_page(WorkerRecord)
     def list_workers(self, *, cursor: str | None = None, limit: int = 100) -> Request:
         """List the workers that are alive or stopped within the last hour, by id."""
         return get("workers", cursor=cursor, limit=limit)
 
-    @returns_page(QueueView)
+    @returns_page(QueueRecord)
     def list_queues(self, *, cursor: str | None = None, limit: int = 100) -> Request:
         """List the queues that have tasks, by name."""
         return get("queues", cursor=cursor, limit=limit)

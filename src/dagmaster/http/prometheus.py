@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 
     from dagmaster.application.context import Application
-    from dagmaster.application.views import FleetView
+    from dagmaster.application.views import FleetRecord
 
     Message = MutableMapping[str, Any]
     Gauge = tuple[str, tuple[str, ...], float]
@@ -48,7 +48,7 @@ async def _fleet_gauges(app: Application) -> list[Gauge]:
     return [("dagmaster_database_up", (), 1), ("dagmaster_database_seconds", (), elapsed), *_gauges(view)]
 
 
-def _gauges(view: FleetView) -> Iterator[Gauge]:
+def _gauges(view: FleetRecord) -> Iterator[Gauge]:
     workers = [worker for worker in view.workers if worker.is_alive]
     yield "dagmaster_workers_active", (), len(workers)
     yield (

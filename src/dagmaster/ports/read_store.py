@@ -5,23 +5,13 @@ Lists are keyset-paged: `after` is the position of the last record of the page b
 record that is there while all pages are read comes exactly once. Where ids are made by several processes (tasks), a
 list is newest first: what is new comes before the first page, not somewhere in between.
 An id that cannot exist (no number, too large) and a text that cannot be stored (with a NUL) match nothing.
-The records are in `read_records` and `fleet_records`, and may be imported from here.
+Records are in `dagmaster.records`; those in `read_records` may be imported from here.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dagmaster.ports.fleet_records import (
-    DrainRecord,
-    FleetCounts,
-    FleetRecord,
-    OrchestratorRecord,
-    QueueBacklog,
-    QueueRecord,
-    StaleTasks,
-    WorkerRecord,
-)
 from dagmaster.ports.read_records import (
     ALL_LOGS,
     AttemptRecord,
@@ -54,6 +44,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.job_feed import JobFeed
     from dagmaster.ports.metrics import MetricReader
     from dagmaster.ports.timelines import TimelineReader
+    from dagmaster.records.fleet import FleetCounts, FleetRecord, QueueBacklog
     from dagmaster.records.handlers import HandlerRecord
     from dagmaster.records.jobs import JobRecord
     from dagmaster.records.workflows import VersionRecord, WorkflowRecord
@@ -63,9 +54,6 @@ __all__ = [
     "AttemptRecord",
     "ChildCounts",
     "DiagnosisFacts",
-    "DrainRecord",
-    "FleetCounts",
-    "FleetRecord",
     "FootprintRecord",
     "JobEvent",
     "JobFilter",
@@ -74,18 +62,13 @@ __all__ = [
     "NodeFilter",
     "NodeRecord",
     "NodeValues",
-    "OrchestratorRecord",
     "PendingCommand",
     "Position",
-    "QueueBacklog",
-    "QueueRecord",
     "ReadStore",
-    "StaleTasks",
     "Subscription",
     "TaskFilter",
     "TaskRecord",
     "WaitInfo",
-    "WorkerRecord",
 ]
 
 

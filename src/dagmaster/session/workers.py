@@ -17,7 +17,7 @@ from dagmaster.session.current_context import a_context
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagmaster.application.views.fleet import WorkerView
+    from dagmaster.records.fleet import WorkerRecord
 
 EXTERNAL_VERSION: Final = "python"
 """The version of workers that code registers: they run no tasks of a queue."""
@@ -141,7 +141,7 @@ def _parse_status(text: str) -> WorkerStatus:
         ) from None
 
 
-def _worker_info(view: WorkerView) -> WorkerInfo:
+def _worker_info(view: WorkerRecord) -> WorkerInfo:
     is_busy = view.running or view.version == EXTERNAL_VERSION
     status = WorkerStatus.ACTIVE if is_busy else WorkerStatus.IDLE
     now = datetime.now(UTC)

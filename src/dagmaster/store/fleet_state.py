@@ -5,13 +5,21 @@ Shared by the stores; reads no database.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.engine.diagnosis.context import AdvanceFailure, QueueState, Service
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
-from dagmaster.ports.read_store import DrainRecord, OrchestratorRecord, StaleTasks, WorkerRecord
 from dagmaster.ports.run_queues import is_orphaned_queue, is_served
+from dagmaster.records.fleet import (
+    DrainRecord,
+    LeftJobsRecord,
+    LeftTasksRecord,
+    OrchestratorRecord,
+    StaleTasks,
+    TaskNodeRecord,
+    WorkerRecord,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -244,40 +252,69 @@ def orchestrator_record(
     registration: Registration, jobs: int, left_statuses: Mapping[str, int]
 ) -> OrchestratorRecord:
     """Describe an orchestrator that owns `jobs`. `left_statuses`: where the open jobs are that it left."""
-    internal = ("last_heartbeat_at", "left")
-    counters = {name: value for name, value in registration.counters.items() if name not in internal}
-    left: dict[str, int] | None = None
-    if not registration.is_alive:
-        owned, unowned = left_statuses.get("owned", 0), left_statuses.get("unowned", 0)
-        # One that was not reclaimed yet still owns its jobs.
-        total = max(int(registration.counters.get("left", jobs)), owned + unowned)
-        left = {
-            "jobs": total,
-            "owned_again": owned,
-            "unowned": unowned,
-            "not_reclaimed": jobs,
-            # They have finished, or others owned and left them since.
-            "reassigned": max(total - owned - unowned - jobs, 0),
-        }
-    return OrchestratorRecord(
-        owner_id=registration.id,
-        host=registration.host,
-        pid=registration.pid,
-        version=registration.version,
-        is_alive=registration.is_alive,
-        has_died=registration.has_died,
-        lease_seconds=registration.lease_seconds,
-        silent_seconds=registration.silent_seconds,
-        age_seconds=registration.age_seconds,
-        stopped_seconds=registration.stopped_seconds,
-        is_draining=registration.is_draining,
-        drain=registration.drain,
+    return OrchestratorRecord.of(
+        registration,
+        orchestrator_id=registration.id,
         jobs=jobs,
-        counters=counters,
-        left=left,
+        counters=_without(registration.counters, _ORCHESTRATOR_KEYS),
+        left=None if registration.is_alive else _left_jobs(registration, jobs, left_statuses),
     )
 
 
+def _left_jobs(registration: Registration, jobs: int, left_statuses: Mapping[str, int]) -> LeftJobsRecord:
+    owned, unowned = left_statuses.get("owned", 0), left_statuses.get("unowned", 0)
+    # One that was not reclaimed yet still owns its jobs.
+    total = max(int(registration.counters.get("left", jobs)), owned + unowned)
+    return LeftJobsRecord(
+        jobs=total,
+        owned_again=owned,
+        unowned=unowned,
+        not_reclaimed=jobs,
+        # They have finished, or others owned and left them since.
+        reassigned=max(total - owned - unowned - jobs, 0),
+    )
+
+
+def worker_record(registration: Registration, claimed: int, nodes: LeftNodes | None) -> WorkerRecord:
+    """Describe a worker that has claimed so many tasks. `nodes`: those of the tasks that it left."""
+    counters = registration.counters
+    # Its heartbeat may be older than the rows: it executes no more than it has claimed.
+    running = min(int(counters.get("running", claimed)), claimed)
+    finished = dict(counters.get("finished_last_minute") or {}) if registration.is_alive else {}
+    return WorkerRecord.of(
+        registration,
+        worker_id=registration.id,
+        running=running,
+        prefetched=claimed - running,
+        processes=int(counters.get("processes", 0)),
+        processes_busy=int(counters.get("processes_busy", 0)),
+        finished_last_minute=finished,
+        counters=_without(counters, _WORKER_KEYS),
+        left=None if registration.is_alive else _left_tasks(registration, claimed, nodes or LeftNodes()),
+    )
+
+
+def _left_tasks(registration: Registration, claimed: int, nodes: LeftNodes) -> LeftTasksRecord:
+    total = max(int(registration.counters.get("left", claimed)), claimed)
+    # The jobs of the others were pruned since.
+    pruned = max(total - claimed - sum(nodes.statuses.values()), 0)
+    statuses = {**nodes.statuses, "pruned": pruned} if pruned else nodes.statuses
+    left = LeftTasksRecord(tasks=total, not_reclaimed=claimed, now=statuses)
+    if not registration.has_died:
+        return left
+    tasks = registration.counters.get("left_tasks") or []
+    if len(tasks) == 1:
+        # The only task that it held is the one that it was running when it died.
+        return replace(left, alone_with=_task_node(*tasks[0]))
+    crashed = sorted(nodes.crashed)[:MAX_CRASHED]
+    return replace(left, crashed=tuple(_task_node(*node) for node in crashed))
+
+
+def _task_node(job_id: int | str, node_id: str) -> TaskNodeRecord:
+    return TaskNodeRecord(job_id=str(job_id), node_id=str(node_id))
+
+
+_ORCHESTRATOR_KEYS: Final = frozenset({"last_heartbeat_at", "left"})
 # `begun` is of workers before version 0003 of the schema.
 _WORKER_KEYS: Final = frozenset(
     {
@@ -294,48 +331,5 @@ _WORKER_KEYS: Final = frozenset(
 )
 
 
-def worker_record(registration: Registration, claimed: int, nodes: LeftNodes | None) -> WorkerRecord:
-    """Describe a worker that has claimed so many tasks. `nodes`: those of the tasks that it left."""
-    nodes = nodes or LeftNodes()
-    counters = registration.counters
-    # Its heartbeat may be older than the rows: it executes no more than it has claimed.
-    running = min(int(counters.get("running", claimed)), claimed)
-    left: dict[str, Any] | None = None
-    if not registration.is_alive:
-        total = max(int(counters.get("left", claimed)), claimed)
-        # The jobs of the others were pruned since.
-        pruned = max(total - claimed - sum(nodes.statuses.values()), 0)
-        statuses = {**nodes.statuses, "pruned": pruned} if pruned else nodes.statuses
-        left = {"tasks": total, "not_reclaimed": claimed, "now": statuses}
-        tasks = counters.get("left_tasks") or []
-        if registration.has_died and len(tasks) == 1:
-            # The only task that it held is the one that it was running when it died.
-            left["alone_with"] = {"job_id": str(tasks[0][0]), "node_id": str(tasks[0][1])}
-        elif registration.has_died and nodes.crashed:
-            crashed = sorted(nodes.crashed)[:MAX_CRASHED]
-            left["crashed"] = [{"job_id": job_id, "node_id": node_id} for job_id, node_id in crashed]
-    return WorkerRecord(
-        worker_id=registration.id,
-        host=registration.host,
-        pid=registration.pid,
-        version=registration.version,
-        queues=registration.queues,
-        concurrency=registration.concurrency,
-        is_alive=registration.is_alive,
-        has_died=registration.has_died,
-        is_draining=registration.is_draining,
-        drain=registration.drain,
-        lease_seconds=registration.lease_seconds,
-        silent_seconds=registration.silent_seconds,
-        age_seconds=registration.age_seconds,
-        stopped_seconds=registration.stopped_seconds,
-        running=running,
-        prefetched=claimed - running,
-        processes=int(counters.get("processes", 0)),
-        processes_busy=int(counters.get("processes_busy", 0)),
-        finished_last_minute=dict(counters.get("finished_last_minute") or {})
-        if registration.is_alive
-        else {},
-        counters={name: value for name, value in counters.items() if name not in _WORKER_KEYS},
-        left=left,
-    )
+def _without(counters: Mapping[str, Any], internal: frozenset[str]) -> dict[str, Any]:
+    return {name: value for name, value in counters.items() if name not in internal}

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.clocks import loop_time
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.orchestrator import service
+from dagmaster.records.fleet import LeftJobsRecord, LeftTasksRecord, TaskNodeRecord
 from dagmaster.sdk.handler_registry import handler
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate, read
 from tests.integration.runtime.test_ownership import GATED, gated_by
 
 if TYPE_CHECKING:
-    from dagmaster.ports.read_store import FleetRecord
+    from dagmaster.records.fleet import FleetRecord
     from dagmaster.worker.prefetch import PrefetchBudget
     from tests.integration.runtime.runtime_world import World
 
@@ -125,7 +126,7 @@ async def test_the_fleet_counts_all_that_a_dead_worker_left(world: World):
     # It is long dead by now: only that of the last hour is shown.
     await world.rows("UPDATE dag_workers SET heartbeat_at = clock() - interval '10 min'")
     (dead,) = (await fleet_of(world)).workers
-    assert dead.left == {"tasks": 60, "not_reclaimed": 0, "now": {"dispatched": 60}}
+    assert dead.left == LeftTasksRecord(tasks=60, not_reclaimed=0, now={"dispatched": 60})
     # To run them would take a child process for each: they were lost together.
     await world.send(job, "cancel")
     await world.finished(job)
@@ -155,12 +156,12 @@ async def test_a_dead_worker_is_named_until_its_task_is_retried_and_the_fleet_li
     )
     fleet = await fleet_of(world)
     (dead,) = fleet.workers
-    alone_with = {"job_id": job, "node_id": "a"}
-    left = {"tasks": 1, "not_reclaimed": 0, "now": {"dispatched": 1}, "alone_with": alone_with}
+    alone_with = TaskNodeRecord(job_id=job, node_id="a")
+    left = LeftTasksRecord(tasks=1, not_reclaimed=0, now={"dispatched": 1}, alone_with=alone_with)
     assert (dead.has_died, dead.left) == (True, left)
     (gone,) = [each for each in fleet.orchestrators if not each.is_alive]
     assert gone.has_died
-    assert gone.left == {"jobs": 1, "owned_again": 1, "unowned": 0, "not_reclaimed": 0, "reassigned": 0}
+    assert gone.left == LeftJobsRecord(jobs=1, owned_again=1, unowned=0, not_reclaimed=0, reassigned=0)
     claims = [read(event["data"]) for event in await world.events(job, "JobClaimed")]
     assert [claim.get("after") for claim in claims] == [None, "died"]
     assert all(claim["where"] == f"{dead.host}:{dead.pid}" for claim in claims)

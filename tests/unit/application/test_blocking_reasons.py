@@ -8,7 +8,8 @@ from dagmaster.application import blocking_reasons as module
 from dagmaster.engine.diagnosis.context import QueueState
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import JobStatus, NodeStatus
-from dagmaster.ports.read_store import FleetCounts, NodeRecord, PendingCommand, QueueBacklog, WaitInfo
+from dagmaster.ports.read_store import NodeRecord, PendingCommand, WaitInfo
+from dagmaster.records.fleet import FleetCounts, QueueBacklog
 from dagmaster.records.jobs import OwnerRecord
 from tests.unit.application.world import ASKED, DONE, SECRET, a_snapshot
 

@@ -11,7 +11,7 @@ import pytest
 from dagmaster.application import health
 from dagmaster.application.health import HealthMonitor
 from dagmaster.errors import DatabaseUnavailable
-from dagmaster.ports.read_store import FleetCounts
+from dagmaster.records.fleet import FleetCounts
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from dagmaster.store.postgres import schema_version
 from tests.unit.application.memory_application import memory_application

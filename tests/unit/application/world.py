@@ -26,12 +26,11 @@ from dagmaster.ports.metrics import (
 from dagmaster.ports.read_store import (
     ALL_LOGS,
     ChildCounts,
-    FleetCounts,
-    FleetRecord,
     JobEvent,
     NodeRecord,
     NodeValues,
 )
+from dagmaster.records.fleet import FleetCounts, FleetRecord
 from dagmaster.records.jobs import JobRecord, OwnerRecord
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from dagmaster.application.views import (
-    DrainView,
-    FleetView,
-    LeftJobsView,
-    LeftTasksView,
-    OrchestratorView,
-    QueueView,
-    TaskNodeView,
-    WorkerView,
+    DrainRecord,
+    FleetRecord,
+    LeftJobsRecord,
+    LeftTasksRecord,
+    OrchestratorRecord,
+    QueueRecord,
+    TaskNodeRecord,
+    WorkerRecord,
 )
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.pages.fleet import fleet_page, queues_page
@@ -24,29 +24,31 @@ from tests.unit.ui.page_client import opened_pages, text_of
 LIVE: dict[str, Any] = {
     "host": "h", "pid": 7, "version": "1.0", "is_alive": True, "has_died": False, "lease_seconds": 10.0,
     "silent_seconds": 1.0, "age_seconds": 90.0, "stopped_seconds": None, "counters": {"completed": 1200}, "left": None,
-    "is_draining": False, "is_drained": False, "drain": None,
+    "is_draining": False, "drain": None,
 }  # fmt: skip
 
 
-def a_worker(**changes: Any) -> WorkerView:
+def a_worker(**changes: Any) -> WorkerRecord:
     values = {
         "worker_id": "5", "queues": ("tiles",), "concurrency": 4, "running": 2, "prefetched": 1,
         "processes": 0, "processes_busy": 0, "finished_last_minute": {"tiles": 60},
     }  # fmt: skip
-    return WorkerView(**{**LIVE, **values, **changes})
+    return WorkerRecord(**{**LIVE, **values, **changes})
 
 
-def a_queue(**changes: Any) -> QueueView:
+def a_queue(**changes: Any) -> QueueRecord:
     values = {
         "queue": "tiles", "waiting": 120, "waiting_exclusive": 0, "claimed": 3, "oldest_seconds": 65.0,
         "finished_last_minute": 60, "workers": 1, "note": None,
     }  # fmt: skip
-    return QueueView(**{**values, **changes})
+    return QueueRecord(**{**values, **changes})
 
 
-def a_fleet(*workers: WorkerView, queues: tuple[QueueView, ...] = (), orchestrators: int = 1) -> FleetView:
-    owner = OrchestratorView(orchestrator_id="3", jobs=2, **{**LIVE, "counters": {"turns": 9}})
-    return FleetView(orchestrators=(owner,) * orchestrators, workers=workers, queues=queues, unowned_jobs=0)
+def a_fleet(
+    *workers: WorkerRecord, queues: tuple[QueueRecord, ...] = (), orchestrators: int = 1
+) -> FleetRecord:
+    owner = OrchestratorRecord(orchestrator_id="3", jobs=2, **{**LIVE, "counters": {"turns": 9}})
+    return FleetRecord(orchestrators=(owner,) * orchestrators, workers=workers, queues=queues, unowned_jobs=0)
 
 
 def test_the_queue_whose_oldest_task_waits_longest_is_first_and_says_when_it_is_empty():
@@ -87,13 +89,13 @@ def test_the_fleet_counts_slots_and_versions_of_the_living():
 
 
 def test_a_dead_worker_names_what_it_ran_alone():
-    alone = TaskNodeView(job_id="7", node_id="tiles__3")
-    left = LeftTasksView(tasks=1, not_reclaimed=0, now={}, alone_with=alone, crashed=())
+    alone = TaskNodeRecord(job_id="7", node_id="tiles__3")
+    left = LeftTasksRecord(tasks=1, not_reclaimed=0, now={}, alone_with=alone, crashed=())
     dead = a_worker(is_alive=False, has_died=True, stopped_seconds=30.0, left=left)
     (row,) = fleet_page(a_fleet(dead)).workers
     assert (row.state.word, row.state.tone, row.lease) == ("died", "failed", 0)
     assert (row.left, row.left_href) == ("died while it ran only tiles__3", "/ui/jobs/7/nodes/tiles__3")
-    several = LeftTasksView(
+    several = LeftTasksRecord(
         tasks=3, not_reclaimed=1, now={"completed": 2, "failed": 0}, alone_with=None, crashed=()
     )
     (row,) = fleet_page(a_fleet(a_worker(is_alive=False, left=several))).workers
@@ -104,10 +106,10 @@ def test_a_dead_worker_names_what_it_ran_alone():
 
 
 def test_members_that_stopped_and_left_nothing_are_one_line():
-    none = LeftTasksView(tasks=0, not_reclaimed=0, now={}, alone_with=None, crashed=())
+    none = LeftTasksRecord(tasks=0, not_reclaimed=0, now={}, alone_with=None, crashed=())
     gone: dict[str, Any] = {"is_alive": False, "stopped_seconds": 30.0}
-    own = LeftJobsView(jobs=1, owned_again=1, unowned=0, not_reclaimed=0, reassigned=0)
-    owner = OrchestratorView(**{**LIVE, **gone, "stopped_seconds": 20.0}, orchestrator_id="3", jobs=0)
+    own = LeftJobsRecord(jobs=1, owned_again=1, unowned=0, not_reclaimed=0, reassigned=0)
+    owner = OrchestratorRecord(**{**LIVE, **gone, "stopped_seconds": 20.0}, orchestrator_id="3", jobs=0)
     fleet = replace(
         a_fleet(
             a_worker(),
@@ -128,14 +130,14 @@ def test_members_that_stopped_and_left_nothing_are_one_line():
 
 def test_a_member_offers_the_drain_or_its_end():
     seen, unseen = (
-        DrainView(requested_seconds=90.0, is_seen=True),
-        DrainView(requested_seconds=90.0, is_seen=False),
+        DrainRecord(requested_seconds=90.0, is_seen=True),
+        DrainRecord(requested_seconds=90.0, is_seen=False),
     )
     page = fleet_page(
         a_fleet(
             a_worker(),
             a_worker(is_draining=True, drain=seen),
-            a_worker(is_draining=True, is_drained=True, drain=seen),
+            a_worker(is_draining=True, running=0, prefetched=0, drain=seen),
             a_worker(is_draining=True, drain=unseen),
             a_worker(is_draining=True),
             a_worker(is_alive=False),

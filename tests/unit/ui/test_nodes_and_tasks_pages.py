@@ -9,7 +9,7 @@ from dagmaster.application.views import (
     AttemptStatus,
     AttemptView,
     DurationReport,
-    FleetView,
+    FleetRecord,
     NodeStatus,
     Page,
     ProgressView,
@@ -24,7 +24,7 @@ from dagmaster.ui.pages.tasks import TasksQuery, tasks_page
 from tests.unit.application.memory_application import finished
 from tests.unit.ui.page_client import opened_pages, text_of
 
-NO_FLEET = FleetView(orchestrators=(), workers=(), queues=(), unowned_jobs=0)
+NO_FLEET = FleetRecord(orchestrators=(), workers=(), queues=(), unowned_jobs=0)
 NO_DURATIONS = DurationReport(workflow_id=None, since=0.0, until=1.0, pending_jobs=0, buckets=())
 FLOW = """
 workflow_id: mixed

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.commands.sending import check_sender
 from dagmaster.application.left_services import left_seconds
 from dagmaster.application.queries.fleet import fleet
-from dagmaster.application.views.fleet import OrchestratorView, WorkerView
 from dagmaster.application.views.results import DrainResult
 from dagmaster.errors import CommandInvalid, DrainRejected, ServiceNotFound
 from dagmaster.ports.run_queues import is_run_queue
+from dagmaster.records.fleet import OrchestratorRecord, WorkerRecord
 from dagmaster.text_format import age, format_count, format_list
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
-    from dagmaster.application.views.fleet import FleetView
     from dagmaster.ports.audit_trail import AuditEntry
+    from dagmaster.records.fleet import FleetRecord
 
 MAX_GRACE_SECONDS: Final = 86_400.0
 """No task runs for longer than a day."""
@@ -40,7 +40,7 @@ async def drain_service(
     view = await fleet(app)
     member = find_live_service(view, service)
     _check_drainable(view, member)
-    if grace_seconds is not None and isinstance(member, OrchestratorView):
+    if grace_seconds is not None and isinstance(member, OrchestratorRecord):
         raise CommandInvalid(
             "an orchestrator has no grace period: it releases its jobs at once. Drain it without one"
         )
@@ -68,9 +68,9 @@ async def undrain_service(app: Application, service: str, *, sent_by: str) -> Dr
 # ── Services ──
 
 
-def find_live_service(view: FleetView, service: str) -> OrchestratorView | WorkerView:
+def find_live_service(view: FleetRecord, service: str) -> OrchestratorRecord | WorkerRecord:
     """Return a live service by its id or HOST:PID; raise `ServiceNotFound`, or `DrainRejected` if it is not alive."""
-    members: tuple[OrchestratorView | WorkerView, ...] = (*view.orchestrators, *view.workers)
+    members: tuple[OrchestratorRecord | WorkerRecord, ...] = (*view.orchestrators, *view.workers)
     matching = [one for one in members if service in (get_id(one), f"{one.host}:{one.pid}")]
     alive = [one for one in matching if one.is_alive]
     if len(alive) > 1:
@@ -90,33 +90,33 @@ def find_live_service(view: FleetView, service: str) -> OrchestratorView | Worke
     )
 
 
-def get_kind(member: OrchestratorView | WorkerView) -> str:
+def get_kind(member: OrchestratorRecord | WorkerRecord) -> str:
     """Return what a service is."""
-    return "worker" if isinstance(member, WorkerView) else "orchestrator"
+    return "worker" if isinstance(member, WorkerRecord) else "orchestrator"
 
 
-def get_id(member: OrchestratorView | WorkerView) -> str:
+def get_id(member: OrchestratorRecord | WorkerRecord) -> str:
     """Return the id of a service."""
-    return member.worker_id if isinstance(member, WorkerView) else member.orchestrator_id
+    return member.worker_id if isinstance(member, WorkerRecord) else member.orchestrator_id
 
 
-def format_name(member: OrchestratorView | WorkerView) -> str:
+def format_name(member: OrchestratorRecord | WorkerRecord) -> str:
     """Return how sentences name a service."""
     return f"{get_kind(member)} {member.host}:{member.pid}"
 
 
-def count_held(member: OrchestratorView | WorkerView) -> int:
+def count_held(member: OrchestratorRecord | WorkerRecord) -> int:
     """Return how many tasks, or jobs, a service holds."""
-    return member.running + member.prefetched if isinstance(member, WorkerView) else member.jobs
+    return member.running + member.prefetched if isinstance(member, WorkerRecord) else member.jobs
 
 
-def describe_holds(member: OrchestratorView | WorkerView) -> str:
+def describe_holds(member: OrchestratorRecord | WorkerRecord) -> str:
     """Return what a service holds, for a sentence."""
-    noun = "task" if isinstance(member, WorkerView) else "job"
+    noun = "task" if isinstance(member, WorkerRecord) else "job"
     return format_count(count_held(member), noun) if count_held(member) else f"no {noun}"
 
 
-def _check_drainable(view: FleetView, member: OrchestratorView | WorkerView) -> None:
+def _check_drainable(view: FleetRecord, member: OrchestratorRecord | WorkerRecord) -> None:
     """Raise `DrainRejected` for a service of a `run`: no other one takes over its job."""
     processes = {(one.host, one.pid) for one in view.workers if any(map(is_run_queue, one.queues))}
     if (member.host, member.pid) in processes:
@@ -127,9 +127,9 @@ def _check_drainable(view: FleetView, member: OrchestratorView | WorkerView) -> 
         )
 
 
-def describe_lack(view: FleetView, member: OrchestratorView | WorkerView) -> str:
+def describe_lack(view: FleetRecord, member: OrchestratorRecord | WorkerRecord) -> str:
     """Return what waits because no other service of this kind claims, for a sentence; nothing if one does."""
-    is_worker = isinstance(member, WorkerView)
+    is_worker = isinstance(member, WorkerRecord)
     others = [one for one in (view.workers if is_worker else view.orchestrators) if one != member]
     if any(one.is_alive and not one.is_draining for one in others):
         return ""
@@ -137,9 +137,9 @@ def describe_lack(view: FleetView, member: OrchestratorView | WorkerView) -> str
 
 
 def _describe_drain(
-    view: FleetView, member: OrchestratorView | WorkerView, grace_seconds: float | None
+    view: FleetRecord, member: OrchestratorRecord | WorkerRecord, grace_seconds: float | None
 ) -> str:
-    if isinstance(member, OrchestratorView):
+    if isinstance(member, OrchestratorRecord):
         effect = f"it claims no more jobs, and releases what it owns: {describe_holds(member)}"
     else:
         limit = (
@@ -151,7 +151,7 @@ def _describe_drain(
 
 
 def _audit_entries(
-    app: Application, member: OrchestratorView | WorkerView, verb: str, sent_by: str, **details: float
+    app: Application, member: OrchestratorRecord | WorkerRecord, verb: str, sent_by: str, **details: float
 ) -> list[AuditEntry]:
     if app.origin is None:
         return []
@@ -159,7 +159,7 @@ def _audit_entries(
     return [app.origin.entry(f"{kind}.{verb}", kind, get_id(member), {**where, **details}, actor=sent_by)]
 
 
-def _result(member: OrchestratorView | WorkerView, *, is_draining: bool, sentence: str) -> DrainResult:
+def _result(member: OrchestratorRecord | WorkerRecord, *, is_draining: bool, sentence: str) -> DrainResult:
     return DrainResult(
         service_id=get_id(member),
         kind=get_kind(member),

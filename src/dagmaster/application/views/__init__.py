@@ -10,17 +10,7 @@ from dagmaster.application.views.events_and_logs import (
     LogLineView,
     LogView,
 )
-from dagmaster.application.views.fleet import (
-    DrainView,
-    FleetView,
-    LeftJobsView,
-    LeftTasksView,
-    OrchestratorStatusView,
-    OrchestratorView,
-    QueueView,
-    TaskNodeView,
-    WorkerView,
-)
+from dagmaster.application.views.fleet import OrchestratorStatusView
 from dagmaster.application.views.footprints import FootprintsView, FootprintView
 from dagmaster.application.views.graph_tasks import AddedNodesView, GraphTaskView, ReleasedHoldView
 from dagmaster.application.views.graphs import GraphEdgeView, GraphNodeView, GraphView
@@ -121,6 +111,16 @@ from dagmaster.engine.status import (
 from dagmaster.errors import Problem
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.records.fleet import (
+    DrainRecord,
+    FleetRecord,
+    LeftJobsRecord,
+    LeftTasksRecord,
+    OrchestratorRecord,
+    QueueRecord,
+    TaskNodeRecord,
+    WorkerRecord,
+)
 from dagmaster.records.handlers import HandlerRecord
 from dagmaster.records.jobs import JobRecord, OwnerRecord
 from dagmaster.records.page import Page
@@ -150,8 +150,8 @@ __all__ = [
     "CurrentTaskView",
     "DefinitionChangeView",
     "DeregistrationView",
+    "DrainRecord",
     "DrainResult",
-    "DrainView",
     "DurationBucketView",
     "DurationReport",
     "EstimateView",
@@ -160,7 +160,7 @@ __all__ = [
     "EventView",
     "FailureReport",
     "FailureView",
-    "FleetView",
+    "FleetRecord",
     "FootprintView",
     "FootprintsView",
     "GraphEdgeView",
@@ -181,8 +181,8 @@ __all__ = [
     "JobStatus",
     "JobWhyView",
     "Kind",
-    "LeftJobsView",
-    "LeftTasksView",
+    "LeftJobsRecord",
+    "LeftTasksRecord",
     "LinkView",
     "LogLineView",
     "LogView",
@@ -197,8 +197,8 @@ __all__ = [
     "NodeStatus",
     "NodeView",
     "NodeWhyView",
+    "OrchestratorRecord",
     "OrchestratorStatusView",
-    "OrchestratorView",
     "OwnerRecord",
     "Page",
     "Percentiles",
@@ -211,7 +211,7 @@ __all__ = [
     "ProgressView",
     "PublishOutcome",
     "PublishResult",
-    "QueueView",
+    "QueueRecord",
     "ReadinessView",
     "ReasonCode",
     "ReasonView",
@@ -225,7 +225,7 @@ __all__ = [
     "SubmissionPlanView",
     "SubmitOutcome",
     "SubmitResult",
-    "TaskNodeView",
+    "TaskNodeRecord",
     "TaskProgressView",
     "TaskResultView",
     "TaskView",
@@ -236,7 +236,7 @@ __all__ = [
     "VersionDiffView",
     "VersionRecord",
     "ViolationView",
-    "WorkerView",
+    "WorkerRecord",
     "WorkflowDetailView",
     "WorkflowHistoryReport",
     "WorkflowMetricsReport",

@@ -14,7 +14,7 @@ from dagmaster.cli.system import on_system
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.application.views import FleetView
+    from dagmaster.application.views import FleetRecord
     from dagmaster.client.system import System
 
 
@@ -50,7 +50,7 @@ def fleet(context: click.Context, *, as_json: bool, data_dir: pathlib.Path | Non
     if context.invoked_subcommand is not None:
         return COMPLETED
 
-    async def query(system: System) -> FleetView:
+    async def query(system: System) -> FleetRecord:
         from dagmaster.application.queries import fleet as queries
 
         return await system.call(queries.fleet)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.application.views import DrainResult, FleetView, OrchestratorView, WorkerView
+    from dagmaster.application.views import DrainResult, FleetRecord, OrchestratorRecord, WorkerRecord
     from dagmaster.client.system import System
 
 POLL_SECONDS: Final = 0.5
@@ -129,14 +129,16 @@ async def _wait_until_drained(
     return code
 
 
-def _find(view: FleetView, service_id: str) -> OrchestratorView | WorkerView | None:
+def _find(view: FleetRecord, service_id: str) -> OrchestratorRecord | WorkerRecord | None:
     from dagmaster.application.commands.drain import get_id
 
-    members: tuple[OrchestratorView | WorkerView, ...] = (*view.orchestrators, *view.workers)
+    members: tuple[OrchestratorRecord | WorkerRecord, ...] = (*view.orchestrators, *view.workers)
     return next((one for one in members if get_id(one) == service_id), None)
 
 
-def _describe(member: OrchestratorView | WorkerView | None, result: DrainResult) -> tuple[str, int | None]:
+def _describe(
+    member: OrchestratorRecord | WorkerRecord | None, result: DrainResult
+) -> tuple[str, int | None]:
     """Return the state of a service that was asked to drain, and the exit code if there is nothing to wait for."""
     from dagmaster.application.commands.drain import describe_holds, format_name
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagmaster.application.left_services import is_settled, left_seconds
-from dagmaster.application.views import LeftJobsView, WorkerView
+from dagmaster.application.views import LeftJobsRecord, WorkerRecord
 from dagmaster.cli.render.text import DIM
 from dagmaster.text_format import age, format_count, format_list
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from dagmaster.application.views import FleetView, OrchestratorView, QueueView
+    from dagmaster.application.views import FleetRecord, OrchestratorRecord, QueueRecord
 
 _MAX_STOPPED: Final = 8
 _TASKS_NOW: Final = {
@@ -29,7 +29,7 @@ _TASKS_NOW: Final = {
 }
 
 
-def fleet_page(fleet: FleetView) -> Iterator[RenderableType]:
+def fleet_page(fleet: FleetRecord) -> Iterator[RenderableType]:
     """Draw the live orchestrators and workers, the queues, and services that stopped or died recently."""
     orchestrators = [service for service in fleet.orchestrators if service.is_alive]
     workers = [service for service in fleet.workers if service.is_alive]
@@ -56,7 +56,7 @@ def fleet_page(fleet: FleetView) -> Iterator[RenderableType]:
             yield _line(Text(f"✘ {queue.note}: {_remedy(queue.queue, workers)}", style="red"))
         elif queue.note is not None:
             yield _hint(queue.note)
-    services: list[OrchestratorView | WorkerView] = [*fleet.orchestrators, *fleet.workers]
+    services: list[OrchestratorRecord | WorkerRecord] = [*fleet.orchestrators, *fleet.workers]
     stopped = [service for service in services if not service.is_alive]
     if stopped:
         yield from _stopped_services(stopped)
@@ -87,7 +87,7 @@ def _table(first: str, *columns: str, last: str = "") -> Table:
     return table
 
 
-def _host(service: OrchestratorView | WorkerView) -> Text:
+def _host(service: OrchestratorRecord | WorkerRecord) -> Text:
     host = Text(f"{service.host}:{service.pid}", style="bold")
     if service.is_drained:
         host.append(" drained", style="yellow")
@@ -96,12 +96,12 @@ def _host(service: OrchestratorView | WorkerView) -> Text:
     return host
 
 
-def _heartbeat(service: OrchestratorView | WorkerView) -> Text:
+def _heartbeat(service: OrchestratorRecord | WorkerRecord) -> Text:
     is_late = service.silent_seconds > service.lease_seconds / 2
     return Text(f"{age(service.silent_seconds)} ago", style="yellow" if is_late else "")
 
 
-def _orchestrators(services: Sequence[OrchestratorView]) -> Table:
+def _orchestrators(services: Sequence[OrchestratorRecord]) -> Table:
     table = _table("host", "up", "heartbeat", "owns jobs", "finished", "turns")
     for service in services:
         counters: Mapping[str, Any] = service.counters
@@ -116,7 +116,7 @@ def _orchestrators(services: Sequence[OrchestratorView]) -> Table:
     return table
 
 
-def _workers(services: Sequence[WorkerView]) -> Table:
+def _workers(services: Sequence[WorkerRecord]) -> Table:
     table = _table("host", "up", "heartbeat", "runs", "prefetched", "done", "failed", last="queues")
     for service in services:
         counters: Mapping[str, Any] = service.counters
@@ -135,13 +135,13 @@ def _workers(services: Sequence[WorkerView]) -> Table:
     return table
 
 
-def _versions(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[Padding]:
+def _versions(services: Sequence[OrchestratorRecord | WorkerRecord]) -> Iterator[Padding]:
     versions = sorted({service.version for service in services})
     if len(versions) > 1:
         yield _hint(f"services run several versions: {', '.join(versions)}")
 
 
-def _queues(queues: Sequence[QueueView]) -> Table:
+def _queues(queues: Sequence[QueueRecord]) -> Table:
     table = _table("queue", "waiting", "oldest", "claimed", "workers")
     for queue in queues:
         is_unserved = queue.workers == 0 and queue.waiting > 0
@@ -155,7 +155,7 @@ def _queues(queues: Sequence[QueueView]) -> Table:
     return table
 
 
-def _remedy(queue: str, workers: Sequence[WorkerView]) -> str:
+def _remedy(queue: str, workers: Sequence[WorkerRecord]) -> str:
     """Return the command that lets a worker claim from a queue: undrain one, or start one."""
     drained = (one for one in workers if one.drain is not None and (not one.queues or queue in one.queues))
     for worker in drained:
@@ -163,7 +163,7 @@ def _remedy(queue: str, workers: Sequence[WorkerView]) -> str:
     return f"dagmaster worker --queue {queue}"
 
 
-def _stopped_services(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[RenderableType]:
+def _stopped_services(services: Sequence[OrchestratorRecord | WorkerRecord]) -> Iterator[RenderableType]:
     """Draw the services that died, or left something that waits.
 
     Others are counted: each `dagmaster run` has two.
@@ -177,7 +177,7 @@ def _stopped_services(services: Sequence[OrchestratorView | WorkerView]) -> Iter
     for service in sorted(listed, key=lambda service: (not service.has_died, left_seconds(service)))[
         :_MAX_STOPPED
     ]:
-        kind = "worker" if isinstance(service, WorkerView) else "orchestrator"
+        kind = "worker" if isinstance(service, WorkerRecord) else "orchestrator"
         style = "red" if service.has_died else DIM
         icon, verb = ("✘", "died") if service.has_died else ("■", "stopped")
         table.add_row(
@@ -199,12 +199,12 @@ def _stopped_services(services: Sequence[OrchestratorView | WorkerView]) -> Iter
         )
 
 
-def _left(service: OrchestratorView | WorkerView) -> str:
+def _left(service: OrchestratorRecord | WorkerRecord) -> str:
     """Format the jobs or tasks that a service did not release, and what became of them."""
     left = service.left
     if left is None:
         return "left nothing"
-    if isinstance(left, LeftJobsView):
+    if isinstance(left, LeftJobsRecord):
         return _parts(left.jobs, "job", {
             "to be reclaimed": left.not_reclaimed, "without an owner": left.unowned,
             "owned again": left.owned_again, "finished or reassigned": left.reassigned,

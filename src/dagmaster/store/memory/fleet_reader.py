@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.engine.diagnosis.context import FinishedAttempt, InFlightTask
 from dagmaster.engine.status import TERMINAL_NODE, Isolation, NodeStatus
 from dagmaster.ports.audit_events import EventType
-from dagmaster.ports.read_store import DiagnosisFacts, FleetCounts, FleetRecord, QueueRecord
+from dagmaster.ports.read_store import DiagnosisFacts
+from dagmaster.records.fleet import FleetCounts, FleetRecord, QueueRecord
 from dagmaster.records.handlers import HandlerRecord
 from dagmaster.store.fleet_state import (
     CRASH_KINDS,
@@ -100,20 +101,20 @@ def read_fleet(database: MemoryDatabase, *, lease_seconds: float, worker_lease_s
     registered = recent(workers(database, worker_lease_seconds).values())
     claimed = _count_claimed(database)
     return FleetRecord(
-        orchestrators=[
+        orchestrators=tuple(
             orchestrator_record(
                 row, sum(job.owner_id == row.id for job in open_jobs), _left_jobs(open_jobs, row.id)
             )
             for row in recent(orchestrators(database, lease_seconds).values())
-        ],
-        workers=[
+        ),
+        workers=tuple(
             worker_record(row, claimed.get(row.id, ClaimedTasks(0)).tasks, _left_nodes(database, row))
             for row in registered
-        ],
-        queues=[
+        ),
+        queues=tuple(
             _queue_record(database, queue)
             for queue in sorted({task.queue for task in database.queue.values()})
-        ],
+        ),
         unowned_jobs=sum(job.owner_id is None for job in open_jobs),
         stale_tasks=count_stale(claimed, registered, lease_seconds),
     )

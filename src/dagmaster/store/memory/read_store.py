@@ -12,14 +12,13 @@ from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.read_store import (
     ALL_LOGS,
     ChildCounts,
-    FleetCounts,
     JobEvent,
     LogRecord,
     NodeValues,
     PendingCommand,
-    QueueBacklog,
     WaitInfo,
 )
+from dagmaster.records.fleet import FleetCounts, QueueBacklog
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.read_store import (
         AttemptRecord,
         DiagnosisFacts,
-        FleetRecord,
         FootprintRecord,
         JobFilter,
         LogFilter,
@@ -66,6 +64,7 @@ if TYPE_CHECKING:
         TaskFilter,
         TaskRecord,
     )
+    from dagmaster.records.fleet import FleetRecord
     from dagmaster.records.handlers import HandlerRecord
     from dagmaster.records.jobs import JobRecord
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode

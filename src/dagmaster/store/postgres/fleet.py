@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import NodeStatus
-from dagmaster.ports.read_store import FleetRecord, QueueRecord
+from dagmaster.records.fleet import FleetRecord, QueueRecord
 from dagmaster.records.handlers import HandlerRecord
 from dagmaster.store.fleet_state import (
     CRASH_KINDS,
@@ -51,13 +51,13 @@ async def read_fleet(pool: ReadOnlyPool, *, lease_seconds: float, worker_lease_s
     queue_rows = await pool.fetch(_SQL["queues"], {})
     unowned = await pool.row(_SQL["unowned_jobs"], {})
     return FleetRecord(
-        orchestrators=[
+        orchestrators=tuple(
             orchestrator_record(row, jobs[row.id], left_jobs.get(row.id, {})) for row in orchestrators
-        ],
-        workers=[
+        ),
+        workers=tuple(
             worker_record(row, claimed.get(row.id, _NONE).tasks, left_nodes.get(row.id)) for row in workers
-        ],
-        queues=[QueueRecord(**dict(row)) for row in queue_rows],
+        ),
+        queues=tuple(QueueRecord(**dict(row)) for row in queue_rows),
         unowned_jobs=0 if unowned is None else unowned["jobs"],
         stale_tasks=count_stale(claimed, workers, lease_seconds),
     )

@@ -6,15 +6,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import JobStatus
-from dagmaster.ports.read_store import (
-    ALL_LOGS,
-    FleetCounts,
-    JobEvent,
-    NodeValues,
-    PendingCommand,
-    QueueBacklog,
-    WaitInfo,
-)
+from dagmaster.ports.read_store import ALL_LOGS, JobEvent, NodeValues, PendingCommand, WaitInfo
+from dagmaster.records.fleet import FleetCounts, QueueBacklog
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
@@ -62,7 +55,6 @@ if TYPE_CHECKING:
         AttemptRecord,
         ChildCounts,
         DiagnosisFacts,
-        FleetRecord,
         FootprintRecord,
         JobFilter,
         LogFilter,
@@ -74,6 +66,7 @@ if TYPE_CHECKING:
         TaskFilter,
         TaskRecord,
     )
+    from dagmaster.records.fleet import FleetRecord
     from dagmaster.records.handlers import HandlerRecord
     from dagmaster.records.jobs import JobRecord
     from dagmaster.store.postgres.named_queries import Query

@@ -12,10 +12,10 @@ from dagmaster.application.commands.drain import (
     format_name,
     get_id,
 )
-from dagmaster.application.views import WorkerView
+from dagmaster.application.views import WorkerRecord
 
 if TYPE_CHECKING:
-    from dagmaster.application.views import FleetView
+    from dagmaster.application.views import FleetRecord
 
 GRACE_CHOICES: Final = (
     ("", "until they have finished"),
@@ -43,10 +43,10 @@ class DrainPage:
     back: str = "/ui/fleet"
 
 
-def drain_page(view: FleetView, service_id: str) -> DrainPage:
+def drain_page(view: FleetRecord, service_id: str) -> DrainPage:
     """Return what a drain of a live service would do."""
     member = find_live_service(view, service_id)
-    is_worker = isinstance(member, WorkerView)
+    is_worker = isinstance(member, WorkerRecord)
     if is_worker:
         effect = "It claims no more tasks, finishes those that run, and returns the others to their queues."
     else:
@@ -66,7 +66,7 @@ def drain_page(view: FleetView, service_id: str) -> DrainPage:
     )
 
 
-def undrain_page(view: FleetView, service_id: str) -> DrainPage:
+def undrain_page(view: FleetRecord, service_id: str) -> DrainPage:
     """Return what the end of a drain would do."""
     member = find_live_service(view, service_id)
     return DrainPage(
@@ -74,7 +74,7 @@ def undrain_page(view: FleetView, service_id: str) -> DrainPage:
         service_id=get_id(member),
         place=f"{member.host}:{member.pid}",
         holds=f"It holds {describe_holds(member)}.",
-        effect=f"It claims {'tasks' if isinstance(member, WorkerView) else 'jobs'} again.",
+        effect=f"It claims {'tasks' if isinstance(member, WorkerRecord) else 'jobs'} again.",
         warning="",
         choices=(),
         button="Undrain",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.left_services import is_settled, left_seconds
-from dagmaster.application.views import QueueView, WorkerView
+from dagmaster.application.views import QueueRecord, WorkerRecord
 from dagmaster.text_format import age, format_count, format_list
 from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job_rows import job_path
@@ -15,7 +15,7 @@ from dagmaster.ui.pages.times import NOTHING, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dagmaster.application.views import FleetView, OrchestratorView
+    from dagmaster.application.views import FleetRecord, OrchestratorRecord
 
 LOOKS: Final = {
     "alive": ("check", "ok"),
@@ -119,9 +119,9 @@ class QueuesPage:
     title: str = "Queues"
 
 
-def fleet_page(view: FleetView) -> FleetPage:
+def fleet_page(view: FleetRecord) -> FleetPage:
     """Return the fleet."""
-    members: tuple[OrchestratorView | WorkerView, ...] = (*view.orchestrators, *view.workers)
+    members: tuple[OrchestratorRecord | WorkerRecord, ...] = (*view.orchestrators, *view.workers)
     alive = [one for one in members if one.is_alive]
     versions = dict.fromkeys(sorted(one.version for one in alive))
     workers = [one for one in view.workers if one.is_alive]
@@ -140,7 +140,7 @@ def fleet_page(view: FleetView) -> FleetPage:
     )
 
 
-def queues_page(view: FleetView) -> QueuesPage:
+def queues_page(view: FleetRecord) -> QueuesPage:
     """Return the queues. `age_percent`: the age beside the oldest task of all queues."""
     served = [*view.queues, *_idle_queues(view)]
     ordered = sorted(served, key=lambda queue: (-(queue.oldest_seconds or 0.0), -queue.waiting, queue.queue))
@@ -168,14 +168,14 @@ def queues_page(view: FleetView) -> QueuesPage:
     )
 
 
-def _idle_queues(view: FleetView) -> Iterator[QueueView]:
+def _idle_queues(view: FleetRecord) -> Iterator[QueueRecord]:
     """Give the queues without tasks that live workers serve by name, or finished tasks of lately."""
     workers = [one for one in view.workers if one.is_alive]
     with_tasks = {queue.queue for queue in view.queues}
     names = {name for one in workers for name in (*one.queues, *one.finished_last_minute)} - with_tasks
     for name in names:
         serving = [one for one in workers if not one.is_draining and (not one.queues or name in one.queues)]
-        yield QueueView(
+        yield QueueRecord(
             queue=name,
             waiting=0,
             waiting_exclusive=0,
@@ -187,7 +187,7 @@ def _idle_queues(view: FleetView) -> Iterator[QueueView]:
         )
 
 
-def _queue_row(queue: QueueView, oldest: float) -> QueueRow:
+def _queue_row(queue: QueueRecord, oldest: float) -> QueueRow:
     rate = queue.finished_last_minute
     seconds = queue.oldest_seconds
     return QueueRow(
@@ -205,19 +205,19 @@ def _queue_row(queue: QueueView, oldest: float) -> QueueRow:
     )
 
 
-def _stopped_rows(view: FleetView) -> Iterator[tuple[str, MemberRow]]:
+def _stopped_rows(view: FleetRecord) -> Iterator[tuple[str, MemberRow]]:
     """Yield the members that need no look, the last one that stopped first."""
-    members: tuple[OrchestratorView | WorkerView, ...] = (*view.orchestrators, *view.workers)
+    members: tuple[OrchestratorRecord | WorkerRecord, ...] = (*view.orchestrators, *view.workers)
     stopped = [one for one in members if is_settled(one)]
     for one in sorted(stopped, key=left_seconds):
         yield (
             ("worker", _worker_row(one))
-            if isinstance(one, WorkerView)
+            if isinstance(one, WorkerRecord)
             else ("orchestrator", _orchestrator_row(one))
         )
 
 
-def _orchestrator_row(one: OrchestratorView) -> MemberRow:
+def _orchestrator_row(one: OrchestratorRecord) -> MemberRow:
     left = one.left
     sentence = ""
     if left is not None and left.jobs:
@@ -251,7 +251,7 @@ def _orchestrator_row(one: OrchestratorView) -> MemberRow:
     )
 
 
-def _worker_row(one: WorkerView) -> MemberRow:
+def _worker_row(one: WorkerRecord) -> MemberRow:
     sentence, href = "", ""
     if one.left is not None and one.left.tasks:
         parts = [
@@ -283,25 +283,25 @@ def _worker_row(one: WorkerView) -> MemberRow:
     )
 
 
-def state_word(one: OrchestratorView | WorkerView) -> str:
+def state_word(one: OrchestratorRecord | WorkerRecord) -> str:
     """Return the state of a member in one word."""
     if not one.is_alive:
         return "died" if one.has_died else "stopped"
     if one.is_draining:
         return "drained" if one.is_drained else "draining"
-    return "busy" if isinstance(one, WorkerView) and one.running else "alive"
+    return "busy" if isinstance(one, WorkerRecord) and one.running else "alive"
 
 
-def _state(one: OrchestratorView | WorkerView) -> MemberState:
+def _state(one: OrchestratorRecord | WorkerRecord) -> MemberState:
     word = state_word(one)
     return MemberState(word, *LOOKS[word])
 
 
-def _has_claiming(members: Sequence[OrchestratorView | WorkerView]) -> bool:
+def _has_claiming(members: Sequence[OrchestratorRecord | WorkerRecord]) -> bool:
     return any(one.is_alive and not one.is_draining for one in members)
 
 
-def _drain(one: OrchestratorView | WorkerView, member_id: str) -> dict[str, Any]:
+def _drain(one: OrchestratorRecord | WorkerRecord, member_id: str) -> dict[str, Any]:
     """Return the button that drains a live member or undrains it; none while it stops by itself."""
     word, note = "Drain", ""
     if one.drain is not None:
@@ -317,7 +317,7 @@ def _drain(one: OrchestratorView | WorkerView, member_id: str) -> dict[str, Any]
     return {"drain_word": word, "drain_href": href, "drain_note": note}
 
 
-def _lease(one: OrchestratorView | WorkerView) -> dict[str, Any]:
+def _lease(one: OrchestratorRecord | WorkerRecord) -> dict[str, Any]:
     part = one.silent_seconds / one.lease_seconds if one.lease_seconds else 1.0
     return {
         "heartbeat": f"{age(max(one.silent_seconds, 0.0))} ago",
@@ -327,7 +327,9 @@ def _lease(one: OrchestratorView | WorkerView) -> dict[str, Any]:
     }
 
 
-def _counts(one: OrchestratorView | WorkerView, *names: tuple[str, str, str]) -> tuple[tuple[str, str], ...]:
+def _counts(
+    one: OrchestratorRecord | WorkerRecord, *names: tuple[str, str, str]
+) -> tuple[tuple[str, str], ...]:
     """Return counters that the member has, each with its word: one of an older version does not count everything."""
     counted = [(one.counters.get(name), words) for name, *words in names]
     return tuple((f"{count:,}", words[count != 1]) for count, words in counted if isinstance(count, int))

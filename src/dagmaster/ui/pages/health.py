@@ -10,7 +10,7 @@ from dagmaster.text_format import format_count
 from dagmaster.ui.pages.times import NOTHING, Moment, moment
 
 if TYPE_CHECKING:
-    from dagmaster.application.views import FleetView, HealthView, SchemaView
+    from dagmaster.application.views import FleetRecord, HealthView, SchemaView
 
 _LOOKS: Final = {
     HealthState.HEALTHY: ("healthy", "check", "ok"),
@@ -54,7 +54,12 @@ class HealthPage:
 
 
 def health_page(
-    health: HealthView, *, schema: SchemaView | None, fleet: FleetView | None, pending: int | None, now: float
+    health: HealthView,
+    *,
+    schema: SchemaView | None,
+    fleet: FleetRecord | None,
+    pending: int | None,
+    now: float,
 ) -> HealthPage:
     """Return the health; what cannot be read from the database is None."""
     bad = [name for name, part in health.parts.items() if part.state is not HealthState.HEALTHY]
@@ -86,7 +91,7 @@ def _title(part: str) -> str:
 
 
 def _versions(
-    health: HealthView, schema: SchemaView | None, fleet: FleetView | None
+    health: HealthView, schema: SchemaView | None, fleet: FleetRecord | None
 ) -> list[tuple[str, str]]:
     rows = [("This server", health.version)]
     if schema is not None:

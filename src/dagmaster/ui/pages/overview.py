@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from dagmaster.application.views import (
         CountsView,
         FailureReport,
-        FleetView,
+        FleetRecord,
         JobRecord,
-        QueueView,
+        QueueRecord,
         ThroughputReport,
         WorkflowRecord,
     )
@@ -114,7 +114,7 @@ def overview_page(
     newest: Sequence[JobRecord],
     failures: FailureReport,
     throughput: ThroughputReport,
-    fleet: FleetView,
+    fleet: FleetRecord,
     workflows: Sequence[WorkflowRecord],
 ) -> OverviewPage:
     """Return the overview.
@@ -169,7 +169,7 @@ def _tile(status: JobStatus, active: CountsView, recent: CountsView) -> StatusTi
     )
 
 
-def _headline(active: CountsView, recent: CountsView, fleet: FleetView) -> tuple[str, str]:
+def _headline(active: CountsView, recent: CountsView, fleet: FleetRecord) -> tuple[str, str]:
     """Return the most important fact, and its tone."""
     running, failed = active.counts.get("RUNNING", 0), recent.counts.get("FAILED", 0)
     pending = active.counts.get("PENDING", 0)
@@ -195,7 +195,7 @@ def _counting(pending: int) -> str:
     return f"{format_count(pending, 'finished job is', 'finished jobs are')} counted within a minute."
 
 
-def _queue(queue: QueueView) -> QueueRow:
+def _queue(queue: QueueRecord) -> QueueRow:
     oldest = "" if queue.oldest_seconds is None else age(queue.oldest_seconds)
     is_stuck = bool(queue.waiting) and not queue.workers
     return QueueRow(
@@ -203,7 +203,7 @@ def _queue(queue: QueueView) -> QueueRow:
     )
 
 
-def _orchestrators(fleet: FleetView) -> list[Member]:
+def _orchestrators(fleet: FleetRecord) -> list[Member]:
     return [
         Member(
             f"{one.host}:{one.pid}",
@@ -216,7 +216,7 @@ def _orchestrators(fleet: FleetView) -> list[Member]:
     ]
 
 
-def _workers(fleet: FleetView) -> list[Member]:
+def _workers(fleet: FleetRecord) -> list[Member]:
     members = []
     for one in fleet.workers:
         if is_settled(one):

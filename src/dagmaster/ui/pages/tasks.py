@@ -16,7 +16,7 @@ from dagmaster.ui.pages.node_rows import node_path
 from dagmaster.ui.pages.times import Duration, Moment, duration, moment
 
 if TYPE_CHECKING:
-    from dagmaster.application.views import DurationReport, FleetView, Page, TaskView
+    from dagmaster.application.views import DurationReport, FleetRecord, Page, TaskView
 
 PATH: Final = "/ui/tasks"
 STATES: Final = (
@@ -111,7 +111,7 @@ def tasks_page(
     query: TasksQuery,
     page: Page[TaskView] | Page[AttemptView] | None,
     *,
-    fleet: FleetView,
+    fleet: FleetRecord,
     durations: DurationReport,
     days: int,
     now: float,

@@ -10,7 +10,7 @@ import pytest
 from dagmaster.application.commands.drain import drain_service, undrain_service
 from dagmaster.errors import CommandInvalid, DrainRejected, ServiceNotFound
 from dagmaster.ports.audit_trail import ChangeOrigin
-from dagmaster.ports.read_store import FleetRecord, OrchestratorRecord, WorkerRecord
+from dagmaster.records.fleet import FleetRecord, OrchestratorRecord, WorkerRecord
 from tests.unit.application.queries.test_fleet import a_worker
 from tests.unit.application.world import FakeReadStore, an_application, run
 
@@ -35,7 +35,7 @@ class Client:
 
 def an_owner(**changes: Any) -> OrchestratorRecord:
     owner = OrchestratorRecord(
-        owner_id="3", host="o", pid=4, version="1", is_alive=True, has_died=False, lease_seconds=15.0,
+        orchestrator_id="3", host="o", pid=4, version="1", is_alive=True, has_died=False, lease_seconds=15.0,
         silent_seconds=2.0, age_seconds=90.0, stopped_seconds=None, jobs=2, counters={},
     )  # fmt: skip
     return replace(owner, **changes)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from dagmaster.application.queries.fleet import fleet, list_queues, list_workers
-from dagmaster.ports.read_store import DrainRecord, FleetRecord, QueueRecord, WorkerRecord
+from dagmaster.records.fleet import DrainRecord, FleetRecord, QueueRecord, WorkerRecord
 from tests.unit.application.world import FakeReadStore, an_application, run
 
 A_QUEUE = QueueRecord(queue="light", waiting=3, waiting_exclusive=0, claimed=1, oldest_seconds=65.0)

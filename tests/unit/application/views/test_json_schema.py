@@ -40,17 +40,22 @@ from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.read_store import (
     AttemptRecord,
     ChildCounts,
-    FleetRecord,
     FootprintRecord,
     LogRecord,
     NodeRecord,
-    OrchestratorRecord,
     PendingCommand,
-    QueueRecord,
     TaskRecord,
 )
 from dagmaster.ports.task_messages import TaskMessage
 from dagmaster.ports.timelines import TimelineRecord
+from dagmaster.records.fleet import (
+    FleetRecord,
+    LeftJobsRecord,
+    LeftTasksRecord,
+    OrchestratorRecord,
+    QueueRecord,
+    TaskNodeRecord,
+)
 from dagmaster.records.handlers import HandlerRecord
 from dagmaster.sdk.handler_definitions import describe_handler
 from dagmaster.sdk.handler_registry import Registry, handler, spec_of
@@ -75,14 +80,13 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
 
 SCHEMAS = view_schemas()
-LEFT_JOBS = {"jobs": 2, "owned_again": 1, "unowned": 0, "not_reclaimed": 1, "reassigned": 0}
-LEFT_TASKS = {
-    "tasks": 1,
-    "not_reclaimed": 0,
-    "now": {"ready": 1},
-    "alone_with": {"job_id": "7", "node_id": "fetch"},
-    "crashed": [],
-}
+LEFT_JOBS = LeftJobsRecord(jobs=2, owned_again=1, unowned=0, not_reclaimed=1, reassigned=0)
+LEFT_TASKS = LeftTasksRecord(
+    tasks=1,
+    not_reclaimed=0,
+    now={"ready": 1},
+    alone_with=TaskNodeRecord(job_id="7", node_id="fetch"),
+)
 
 
 def app() -> Application:
@@ -105,7 +109,7 @@ def app() -> Application:
         footprint=[0, 0, 1, 1],
     )  # fmt: skip
     orchestrator = OrchestratorRecord(
-        owner_id="1", host="h", pid=4, version="1", is_alive=False, has_died=True, lease_seconds=15.0,
+        orchestrator_id="1", host="h", pid=4, version="1", is_alive=False, has_died=True, lease_seconds=15.0,
         silent_seconds=20.0, age_seconds=90.0, stopped_seconds=None, jobs=2, counters={"turns": 5}, left=LEFT_JOBS,
     )  # fmt: skip
     queue = QueueRecord(queue="light", waiting=3, waiting_exclusive=1, claimed=1, oldest_seconds=65.0)

@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.application.views import DrainResult, DrainView
+from dagmaster.application.views import DrainRecord, DrainResult
 from dagmaster.cli.commands import fleet_drain
 from tests.unit.ui.test_fleet_pages import a_fleet, a_worker
 
 if TYPE_CHECKING:
-    from dagmaster.application.views import FleetView
+    from dagmaster.application.views import FleetRecord
 
 RESULT = DrainResult(service_id="5", kind="worker", is_draining=True, held_count=2, sentence="")
-SEEN = DrainView(requested_seconds=1.0, is_seen=True)
+SEEN = DrainRecord(requested_seconds=1.0, is_seen=True)
 DRAINING = a_fleet(a_worker(is_draining=True, drain=SEEN))
-DRAINED = a_fleet(a_worker(is_draining=True, is_drained=True, drain=SEEN, running=0, prefetched=0))
+DRAINED = a_fleet(a_worker(is_draining=True, drain=SEEN, running=0, prefetched=0))
 
 
 class System:
     """Answers with one fleet after the other."""
 
-    def __init__(self, *fleets: FleetView) -> None:
+    def __init__(self, *fleets: FleetRecord) -> None:
         self._fleets = iter(fleets)
 
-    async def call(self, operation: Any) -> FleetView:
+    async def call(self, operation: Any) -> FleetRecord:
         assert operation.__name__ == "fleet"
         return next(self._fleets)
 
 
-def wait(*fleets: FleetView, as_json: bool = False) -> int:
+def wait(*fleets: FleetRecord, as_json: bool = False) -> int:
     async def no_sleep(seconds: float) -> None:
         assert seconds == fleet_drain.POLL_SECONDS
 
@@ -58,14 +58,14 @@ def test_what_it_holds_is_printed_when_it_changes_until_it_holds_nothing(capsys:
     ],
 )
 def test_it_ends_when_there_is_nothing_to_wait_for(
-    capsys: pytest.CaptureFixture[str], fleet: FleetView, code: int, words: str
+    capsys: pytest.CaptureFixture[str], fleet: FleetRecord, code: int, words: str
 ):
     assert wait(DRAINING, fleet) == code
     assert words in capsys.readouterr().out
 
 
 def test_a_service_of_an_older_version_is_named_as_such(capsys: pytest.CaptureFixture[str]):
-    unseen = DrainView(requested_seconds=20.0, is_seen=False)
+    unseen = DrainRecord(requested_seconds=20.0, is_seen=False)
     assert wait(a_fleet(a_worker(is_draining=True, drain=unseen)), DRAINED) == 0
     assert "a service of an older version cannot drain" in capsys.readouterr().out
 

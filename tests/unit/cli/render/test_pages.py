@@ -19,15 +19,8 @@ from dagmaster.cli.render.node_page import node_page
 from dagmaster.cli.render.why_page import job_why_page, node_why_page
 from dagmaster.cli.render.workflow_page import workflow_page
 from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus
-from dagmaster.ports.read_store import (
-    AttemptRecord,
-    ChildCounts,
-    DrainRecord,
-    FleetRecord,
-    NodeRecord,
-    NodeValues,
-    WaitInfo,
-)
+from dagmaster.ports.read_store import AttemptRecord, ChildCounts, NodeRecord, NodeValues, WaitInfo
+from dagmaster.records.fleet import DrainRecord, FleetRecord, LeftTasksRecord, TaskNodeRecord
 from tests.unit.application.queries.test_fleet import A_QUEUE, a_worker
 from tests.unit.application.queries.test_workflows import a_version
 from tests.unit.application.test_diagnosis import in_queue
@@ -205,7 +198,7 @@ def fleet_text(*workers: Any, unowned: int = 0, queues: Any = (A_QUEUE,), width:
     return drawn(*fleet_page(run(fleet(an_application(FakeReadStore(fleet_record=record))))), width=width)
 
 
-LEFT = {"tasks": 12, "not_reclaimed": 0, "now": {"finished": 3}}
+LEFT = LeftTasksRecord(tasks=12, not_reclaimed=0, now={"finished": 3})
 
 
 def test_a_queue_that_no_live_worker_serves_is_marked():
@@ -221,7 +214,7 @@ def test_a_queue_that_no_live_worker_serves_is_marked():
 
 
 def test_a_dead_worker_names_the_tasks_that_crashed_since():
-    left = {**LEFT, "crashed": [{"job_id": "7", "node_id": "boom"}]}
+    left = replace(LEFT, crashed=(TaskNodeRecord(job_id="7", node_id="boom"),))
     text = fleet_text(
         a_worker(is_alive=False, has_died=True, silent_seconds=40.0, stopped_seconds=30.0, left=left)
     )
@@ -239,7 +232,7 @@ def test_a_worker_that_drains_is_marked():
 
 
 def test_a_worker_that_stopped_did_not_die():
-    left = {**LEFT, "not_reclaimed": 1}
+    left = replace(LEFT, not_reclaimed=1)
     assert "■ worker h:9  stopped 39 s ago" in fleet_text(
         a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0, left=left)
     )
@@ -259,7 +252,7 @@ def test_a_queue_that_waits_for_processes_has_a_note():
 
 
 def test_workers_that_died_come_before_those_that_stopped():
-    left = {**LEFT, "not_reclaimed": 1}
+    left = replace(LEFT, not_reclaimed=1)
     stopped = [
         a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0, left=left) for _ in range(9)
     ]
