@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from dagmaster import errors
 from dagmaster.cli.errors import CommandError, command_errors
 from dagmaster.cli.main import BAD_INPUT, UNAVAILABLE, LazyGroup, main
-from dagmaster.cli.options import json_option
 from dagmaster.errors import (
     OUTCOMES,
     ApproverNotAllowed,
@@ -30,6 +29,7 @@ from dagmaster.errors import (
     error_types,
 )
 from dagmaster.errors.base import ProblemsError
+from dagmaster.sdk.command_line import json_option
 
 
 def test_every_error_class_has_a_code_of_its_own():

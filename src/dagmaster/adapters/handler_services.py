@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.adapters.handler_pool import DatabasePool
 from dagmaster.errors import ServicesNotFound
 from dagmaster.ports.handler_services import Share
+from dagmaster.sdk.products import open_service
 
 if TYPE_CHECKING:
     from dagmaster.ports.catalog import Catalog
@@ -39,13 +39,13 @@ class OpenServices:
     @cached_property
     def catalog(self) -> Catalog:
         """Return the STAC catalog: a directory or a server."""
-        catalog: Catalog = _open("dagmaster.geo.catalog:open_catalog", self._config["catalog"])
+        catalog: Catalog = open_service("catalog", self._config["catalog"])
         return catalog
 
     @cached_property
     def tables(self) -> Tables:
         """Return the feature tables: GeoParquet in a directory, or PostGIS."""
-        tables: Tables = _open("dagmaster.geo.tables:open_tables", self._config["tables"])
+        tables: Tables = open_service("tables", self._config["tables"])
         return tables
 
     @cached_property
@@ -82,9 +82,3 @@ class OpenServices:
         """Close the connections of plain functions."""
         if "pool" in self.__dict__:
             self.pool.close()
-
-
-def _open(opener: str, location: str) -> Any:
-    """Call `module:function` of a product, which is imported only where a handler uses it."""
-    module, _, function = opener.partition(":")
-    return getattr(importlib.import_module(module), function)(location)

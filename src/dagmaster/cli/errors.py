@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from dagmaster.errors import DagmasterError
+from dagmaster.sdk.command_line import is_json_requested
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_JSON_REQUESTED: Final = "dagmaster.json"
 
 
 class CommandError(click.ClickException):
@@ -45,16 +44,3 @@ def command_errors() -> Iterator[None]:
         yield
     except DagmasterError as error:
         raise CommandError(error) from error
-
-
-def is_json_requested() -> bool:
-    """Return whether the running command was called with `--json`."""
-    context = click.get_current_context(silent=True)
-    return context is not None and bool(context.meta.get(_JSON_REQUESTED))
-
-
-def remember_json_requested(context: click.Context, _parameter: click.Parameter, value: object) -> object:
-    """Record that `--json` is set: the callback of every such option."""
-    if value:
-        context.meta[_JSON_REQUESTED] = True
-    return value

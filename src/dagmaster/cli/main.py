@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 import signal
@@ -13,10 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dagmaster.cli.errors import CommandError, is_json_requested
+from dagmaster.cli.errors import CommandError
 from dagmaster.errors import OUTCOMES, Category, DagmasterError, UnexpectedFailure, UsageInvalid
+from dagmaster.sdk.command_line import SERVICES_CONFIG, CommandGroup, is_json_requested
+from dagmaster.sdk.products import load, products
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Mapping, Sequence
     from types import FrameType
 
@@ -33,10 +35,13 @@ REMOTE: Final = frozenset(
     {"changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "submit", "workflows"}
 )
 """The commands that can ask a server instead of a database."""
+_PRODUCT_COMMANDS: Final = {
+    name: command for product in products() for name, command in product.commands.items()
+}
 LOCAL_REASONS: Final = {
     "blobs": "It reads and writes storage itself, and no data passes through a server. Set DAGMASTER_BRONZE_URL,"
     " DAGMASTER_SILVER_URL and DAGMASTER_GOLD_URL to the zones of the workers",
-    "stac": "It asks the catalog itself, which the settings of this machine name",
+    **{name: command.local_reason for name, command in _PRODUCT_COMMANDS.items()},
     "config": "It shows the settings of this machine. Those of a server are where the server runs",
     "doctor": "It checks this machine: its packages, its database, its disks. The state of a server is at /health",
     "run": "It runs a workflow in this process. `dagmaster submit` runs it on the workers of a server",
@@ -48,7 +53,7 @@ LOCAL_REASONS: Final = {
 """Why a command asks no server."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     """A group whose commands are in modules that are imported when the command is used."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
@@ -63,10 +68,10 @@ class LazyGroup(click.Group):
         """Import one command."""
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
-        module, _, attribute = self.lazy[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
+        target, _ = self.lazy[cmd_name]
+        command = load(target)
         if not isinstance(command, click.Command):
-            raise TypeError(f"{module}:{attribute} is not a command")
+            raise TypeError(f"{target} is not a command")
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -93,24 +98,9 @@ class LazyGroup(click.Group):
         except Exception as error:
             raise CommandError(_unexpected(error)) from error
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return a command; for an unknown name, suggest the most similar one."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            from dagmaster.errors.suggestions import did_you_mean
-
-            hint = did_you_mean(args[0], self.list_commands(ctx))
-            raise click.UsageError(f"{error.message} {hint.capitalize()}".strip(), ctx=ctx) from error
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """List the commands without importing them."""
-        rows = [(name, sentence) for name, (_, sentence) in self.lazy.items()]
-        rows += [(name, cmd.get_short_help_str(limit=100)) for name, cmd in self.commands.items()]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    def help_rows(self) -> list[tuple[str, str]]:
+        """Return the commands with their sentences, without importing them."""
+        return [*((name, sentence) for name, (_, sentence) in self.lazy.items()), *super().help_rows()]
 
 
 @click.group(
@@ -129,7 +119,7 @@ class LazyGroup(click.Group):
         ),
         "handlers": ("dagmaster.cli.commands.handlers:handlers", "List, show and test handlers."),
         "blobs": ("dagmaster.cli.commands.blobs:blobs", "Store data for workflows, and fetch results."),
-        "stac": ("dagmaster.cli.commands.stac:stac", "Find data by place and time in the STAC catalog."),
+        **{name: (command.target, command.sentence) for name, command in _PRODUCT_COMMANDS.items()},
         "storm": (
             "dagmaster.cli.commands.simulate:storm",
             "Simulate a workflow under thousands of schedules with faults.",
@@ -178,6 +168,7 @@ def cli(context: click.Context, url: str | None, key: str | None) -> None:
     A workflow is a YAML file: nodes that run handlers, and the dependencies between them. The whole file is
     validated before anything runs, and every problem is reported with its line.
     """
+    context.meta[SERVICES_CONFIG] = _services_config
     command = context.invoked_subcommand
     if (url is not None or key is not None) and command not in REMOTE:
         reason = LOCAL_REASONS[command or ""]
@@ -190,6 +181,12 @@ def cli(context: click.Context, url: str | None, key: str | None) -> None:
         from dagmaster.cli.system import remember_server
 
         remember_server(context, url, key)
+
+
+def _services_config(data_dir: pathlib.Path | None) -> dict[str, Any]:
+    from dagmaster.cli.storage_access import services_config
+
+    return services_config(data_dir)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

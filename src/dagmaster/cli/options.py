@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 import click
 
 from dagmaster.application.cursors import MAX_LIMIT
-from dagmaster.cli.errors import command_errors, remember_json_requested
+from dagmaster.cli.errors import command_errors
 from dagmaster.ports.storage import ZONES
 
 if TYPE_CHECKING:
@@ -24,21 +24,6 @@ F = TypeVar("F", bound="Callable[..., Any]")
 T = TypeVar("T")
 
 
-def json_output_option(help_text: str) -> Callable[[F], F]:
-    """Return the option `--json`; errors of a command that has it are JSON, too."""
-    return click.option(
-        "--json", "as_json", is_flag=True, is_eager=True, callback=remember_json_requested, help=help_text
-    )
-
-
-json_option = json_output_option("Print one JSON document, and nothing else.")
-json_lines_option = json_output_option("Print one JSON document a line, and nothing else.")
-data_dir_option = click.option(
-    "--data-dir",
-    type=click.Path(path_type=pathlib.Path, file_okay=False),
-    help="The data directory of the embedded PostgreSQL.  [default: DAGMASTER_DATA_DIR, else"
-    " ~/.local/share/dagmaster/postgres; of root, /var/lib/dagmaster/postgres]",
-)
 zone_option = click.option(
     "--zone",
     type=click.Choice(ZONES),

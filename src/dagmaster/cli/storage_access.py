@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,6 +29,15 @@ def open_services(data_dir: pathlib.Path | None) -> Services:
     settings = load_settings()
     is_alone = settings.database_url is None or data_dir is not None
     return handler_services_config(settings, blob_directory(settings, data_dir), is_alone=is_alone).open()
+
+
+def services_config(data_dir: pathlib.Path | None) -> dict[str, Any]:
+    """Return the configuration of the services that workers with these settings use."""
+    from dagmaster.bootstrap import blob_directory, handler_services_config
+    from dagmaster.settings import load_settings
+
+    settings = load_settings()
+    return handler_services_config(settings, blob_directory(settings, data_dir)).config
 
 
 @contextlib.contextmanager

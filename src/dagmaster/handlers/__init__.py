@@ -2,5 +2,10 @@
 
 from typing import Final
 
-SHIPPED_HANDLERS: Final = ("dagmaster.handlers.examples", "dagmaster.geo.handler_table")
+from dagmaster.sdk.products import products
+
+SHIPPED_HANDLERS: Final = (
+    "dagmaster.handlers.examples",
+    *(module for product in products() for module in product.handlers),
+)
 """The modules that define or announce them."""

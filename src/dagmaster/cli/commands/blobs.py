@@ -10,7 +10,7 @@ import click
 
 from dagmaster.cli.commands.blobs_write import put, rm
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option, json_option, zone_option
+from dagmaster.cli.options import zone_option
 from dagmaster.cli.render.text import format_bytes
 from dagmaster.cli.storage_access import (
     format_blob,
@@ -21,6 +21,7 @@ from dagmaster.cli.storage_access import (
     storage_errors,
 )
 from dagmaster.errors import BlobNotFound
+from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:

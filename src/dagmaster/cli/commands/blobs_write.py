@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dagmaster.cli.main import COMPLETED, FAILED
-from dagmaster.cli.options import data_dir_option, zone_option
+from dagmaster.cli.options import zone_option
 from dagmaster.cli.render.text import format_bytes
 from dagmaster.cli.storage_access import (
     format_blob,
@@ -24,6 +24,8 @@ from dagmaster.cli.storage_access import (
     storage_errors,
 )
 from dagmaster.errors import BlobNotFound
+from dagmaster.sdk.command_line import data_dir_option
+from dagmaster.sdk.products import load, products
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
@@ -262,21 +264,21 @@ def _require_unreferenced(services: Services, uris: list[BlobUri]) -> None:
     checked = [uri for uri in uris if not str(uri).startswith(bronze)]
     if not checked:
         return
-    from dagmaster.geo.stac.asset_references import referenced_blobs
     from dagmaster.sdk.handler_context import HandlerContext
 
+    context = HandlerContext(services=services)
+    targets = [product.blob_users for product in products() if product.blob_users]
     try:
-        references = referenced_blobs(HandlerContext(services=services))
+        users = {uri: user for target in targets for uri, user in load(target)(context).items()}
     except ModuleNotFoundError as error:
         raise click.ClickException(
             f"the catalog cannot be read, because {error.name} is not installed: --force skips this check"
         ) from error
-    referenced = [uri for uri in checked if uri in references]
+    referenced = [uri for uri in checked if uri in users]
     if referenced:
-        item = references[referenced[0]]
         more = f", and items refer to {len(referenced) - 1:,} more" if len(referenced) > 1 else ""
         raise click.ClickException(
-            f"item {item['id']} of collection {item.get('collection')} refers to {referenced[0]}{more}:"
+            f"{users[referenced[0]]} refers to {referenced[0]}{more}:"
             " nothing was"
             " deleted. Use --force to delete it anyway"
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
-from dagmaster.cli.options import json_option
+from dagmaster.sdk.command_line import json_option
 from dagmaster.settings import SECRET_PREFIX, aliases_set, read_settings, show_settings
 
 if TYPE_CHECKING:

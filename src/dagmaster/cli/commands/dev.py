@@ -20,11 +20,12 @@ from dagmaster.cli.dev_reload import WorkflowReloader, use_fresh_code, worker_ar
 from dagmaster.cli.http_address import PORT, find_port, name_program
 from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option, handlers_option, load_registry
+from dagmaster.cli.options import handlers_option, load_registry
 from dagmaster.cli.service_supervisor import Service, ServiceSupervisor, print_status
 from dagmaster.cli.system import database_session
 from dagmaster.errors import DagmasterError
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.sdk.command_line import data_dir_option
 from dagmaster.settings import load_settings
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from dagmaster.cli.doctor.host import (
 )
 from dagmaster.cli.doctor.rules import Finding, Grade, bad
 from dagmaster.cli.main import COMPLETED, FAILED
-from dagmaster.cli.options import json_option
 from dagmaster.errors import DagmasterError
+from dagmaster.sdk.command_line import json_option
 from dagmaster.settings import read_settings, secret_values
 from dagmaster.settings_aliases import ALIASES
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dagmaster.cli.main import COMPLETED, FAILED
-from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.system import open_session
 from dagmaster.client.system import current_user
+from dagmaster.sdk.command_line import data_dir_option, json_option
 
 if TYPE_CHECKING:
     import pathlib

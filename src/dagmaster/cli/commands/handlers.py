@@ -15,19 +15,12 @@ from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.errors import CommandError, command_errors
 from dagmaster.cli.known_handlers import list_all_handlers
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
-from dagmaster.cli.options import (
-    handlers_option,
-    json_option,
-    json_or_text,
-    json_output_option,
-    load_registry,
-    read_json_file,
-    read_pairs,
-)
+from dagmaster.cli.options import handlers_option, json_or_text, load_registry, read_json_file, read_pairs
 from dagmaster.cli.render.handler_page import print_handler, print_handlers
 from dagmaster.cli.system import RemoteSession, find_server
 from dagmaster.errors import HandlerNotFound
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
+from dagmaster.sdk.command_line import json_option, json_output_option
 from dagmaster.sdk.handler_definitions import describe_handler
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dagmaster.cli.main import COMPLETED, FAILED
-from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.system import Part, open_session
+from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import click
 
 from dagmaster.application.views import ReasonCode
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
-from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.system import find_server, job_argument, on_system, open_session
 from dagmaster.client.system import current_user
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.sdk.command_line import data_dir_option, json_option
 
 if TYPE_CHECKING:
     import pathlib

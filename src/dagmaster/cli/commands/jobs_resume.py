@@ -10,9 +10,10 @@ import click
 
 from dagmaster.cli.commands.jobs_control import print_plan, print_result, sender
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
-from dagmaster.cli.options import data_dir_option, inputs_remedy, json_option, print_rejection, read_pairs
+from dagmaster.cli.options import inputs_remedy, print_rejection, read_pairs
 from dagmaster.cli.system import job_argument, open_session
 from dagmaster.errors import InputsInvalid
+from dagmaster.sdk.command_line import data_dir_option, json_option
 
 if TYPE_CHECKING:
     import pathlib

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.system import job_argument, on_system
+from dagmaster.sdk.command_line import data_dir_option, json_option
 
 if TYPE_CHECKING:
     import pathlib

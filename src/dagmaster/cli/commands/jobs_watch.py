@@ -22,13 +22,13 @@ from dagmaster.application.queries.events_and_logs import list_events
 from dagmaster.application.views import JobStatus, NodeStatus
 from dagmaster.cli.errors import command_errors
 from dagmaster.cli.main import COMPLETED, FAILED, INTERRUPTED
-from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.render.job import JOB_ICONS, job_line, node_line, screen
 from dagmaster.cli.render.text import duration, open_console, print_page
 from dagmaster.cli.render.tree import Tree
 from dagmaster.cli.suggested_commands import format_blocking_reasons
 from dagmaster.cli.system import on_system
 from dagmaster.ports.audit_events import EventType
+from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.text_format import format_count, format_error, format_list
 
 if TYPE_CHECKING:

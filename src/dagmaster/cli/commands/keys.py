@@ -14,11 +14,11 @@ from dagmaster.application.api_keys import MAX_OVERLAP_HOURS, create_key, list_k
 from dagmaster.application.cursors import MAX_LIMIT
 from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.render.text import local_time
 from dagmaster.cli.system import Part, open_session
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.text_format import age
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import click
 from dagmaster.application.queries.metrics import MAX_DAYS, MAX_FAILURES, MAX_HOURS
 from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.system import Part, on_system, open_session
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:

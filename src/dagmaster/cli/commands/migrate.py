@@ -9,9 +9,9 @@ import click
 from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.errors import command_errors
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option
 from dagmaster.cli.system import Part, find_server, open_session
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.sdk.command_line import data_dir_option
 
 if TYPE_CHECKING:
     import pathlib

@@ -24,12 +24,10 @@ from dagmaster.cli.local_run import LocalRun
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import (
     WorkflowPath,
-    data_dir_option,
     handlers_option,
     inputs_options,
     inputs_remedy,
     json_or_text,
-    json_output_option,
     load_registry,
     modules_with_tasks,
     print_problems,
@@ -42,6 +40,7 @@ from dagmaster.cli.render.text import duration, open_console
 from dagmaster.client.system import current_user
 from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid
 from dagmaster.errors.suggestions import did_you_mean
+from dagmaster.sdk.command_line import data_dir_option, json_output_option
 from dagmaster.settings import load_settings
 from dagmaster.text_format import format_count
 

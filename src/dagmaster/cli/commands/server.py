@@ -9,7 +9,7 @@ import click
 from dagmaster.cli.commands.services import serve, with_parent_option
 from dagmaster.cli.http_address import PORT, bind, check_tls_files, url_of
 from dagmaster.cli.log_options import LogOptions, log_options
-from dagmaster.cli.options import data_dir_option
+from dagmaster.sdk.command_line import data_dir_option
 
 if TYPE_CHECKING:
     import pathlib

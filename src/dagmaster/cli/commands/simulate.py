@@ -22,7 +22,6 @@ from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import (
     handlers_option,
     inputs_options,
-    json_option,
     load_registry,
     modules_with_tasks,
     print_rejection,
@@ -31,6 +30,7 @@ from dagmaster.cli.options import (
 )
 from dagmaster.cli.render.events import event_colour
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
+from dagmaster.sdk.command_line import json_option
 from dagmaster.simulation.answers import answer_all
 from dagmaster.simulation.case import Case
 from dagmaster.simulation.world import calm, simulate

@@ -14,12 +14,10 @@ from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.known_handlers import known_handlers
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import (
-    data_dir_option,
     handlers_option,
     inputs_options,
     inputs_remedy,
     is_in_module,
-    json_option,
     modules_with_tasks,
     print_problems,
     print_rejection,
@@ -29,6 +27,7 @@ from dagmaster.cli.options import (
 )
 from dagmaster.cli.system import open_session
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
+from dagmaster.sdk.command_line import data_dir_option, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,13 +12,13 @@ from dagmaster.cli.main import BAD_INPUT, COMPLETED, LazyGroup
 from dagmaster.cli.options import (
     WorkflowPath,
     handlers_option,
-    json_option,
     load_registry,
     modules_with_tasks,
     print_problems,
 )
 from dagmaster.cli.system import find_server
 from dagmaster.errors import WorkflowInvalid
+from dagmaster.sdk.command_line import json_option
 from dagmaster.text_format import format_count, format_list
 
 

@@ -11,16 +11,10 @@ import click
 from dagmaster.cli.errors import command_errors
 from dagmaster.cli.known_handlers import known_handlers
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
-from dagmaster.cli.options import (
-    data_dir_option,
-    handlers_option,
-    json_option,
-    modules_with_tasks,
-    print_problems,
-    print_rejection,
-)
+from dagmaster.cli.options import handlers_option, modules_with_tasks, print_problems, print_rejection
 from dagmaster.cli.system import on_system, open_session
 from dagmaster.errors import WorkflowInvalid
+from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.text_format import format_count
 
 

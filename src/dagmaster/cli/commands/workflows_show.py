@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option, json_option, page_options
+from dagmaster.cli.options import page_options
 from dagmaster.cli.system import on_system
+from dagmaster.sdk.command_line import data_dir_option, json_option
 
 if TYPE_CHECKING:
     import pathlib

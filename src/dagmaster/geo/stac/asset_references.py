@@ -43,6 +43,14 @@ def iterate_items(ctx: HandlerContext, collection_id: str | None = None) -> Iter
         yield from ctx.catalog.items(name)
 
 
+def blob_users(ctx: HandlerContext) -> dict[BlobUri, str]:
+    """Return the blobs that items reference, each with the name of one such item."""
+    return {
+        uri: f"item {item['id']} of collection {item.get('collection')}"
+        for uri, item in referenced_blobs(ctx).items()
+    }
+
+
 def referenced_blobs(ctx: HandlerContext, collection_id: str | None = None) -> dict[BlobUri, dict[str, Any]]:
     """Return the blobs that items reference, each with one such item."""
     return {uri: item for item in iterate_items(ctx, collection_id) for uri in asset_blobs(item).values()}

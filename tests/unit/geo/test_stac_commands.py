@@ -9,8 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from dagmaster.cli.commands.stac import stac
-from dagmaster.cli.main import BAD_INPUT, main
+from dagmaster.cli.main import BAD_INPUT, cli, main
 from tests.conformance.catalogs import a_collection, an_item, open_catalog
 
 
@@ -32,13 +31,13 @@ def filled(catalog_dir):
 
 
 def run(*arguments: str) -> str:
-    done = CliRunner().invoke(stac, list(arguments), standalone_mode=False)
+    done = CliRunner().invoke(cli, ["stac", *arguments], standalone_mode=False)
     assert done.exception is None
     return done.output
 
 
 def fail(*arguments: str) -> str:
-    done = CliRunner().invoke(stac, list(arguments))
+    done = CliRunner().invoke(cli, ["stac", *arguments])
     assert done.exit_code in (1, 2)
     return " ".join(done.output.split())
 

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dagmaster.cli.errors import CommandError
-from dagmaster.cli.main import COMPLETED, LazyGroup
-from dagmaster.cli.options import data_dir_option, json_option
-from dagmaster.errors import CollectionNotFound, DagmasterError, ItemNotFound, PermanentError
+from dagmaster.errors import CollectionNotFound, ItemNotFound, PermanentError
+from dagmaster.sdk.command_line import CommandGroup, data_dir_option, json_option, services_config
 
 if TYPE_CHECKING:
     import pathlib
@@ -28,7 +26,7 @@ MAX_CANDIDATES = 1000
 """How many ids are compared with a wrong one, to suggest the most similar."""
 
 
-@click.group(cls=LazyGroup)
+@click.group(cls=CommandGroup)
 def stac() -> None:
     """Find data by place and time in the STAC catalog.
 
@@ -111,7 +109,7 @@ def search(
     limit: int,
     as_json: bool,
     data_dir: pathlib.Path | None,
-) -> int:
+) -> None:
     """Find items by place and time, newest first.
 
     --json prints a GeoJSON FeatureCollection, which QGIS and geojson.io open.
@@ -141,13 +139,12 @@ def search(
             )
         else:
             _print_no_match(catalog, has_filters=query != Search(limit=limit))
-    return COMPLETED
 
 
 @stac.command()
 @json_option
 @data_dir_option
-def collections(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def collections(*, as_json: bool, data_dir: pathlib.Path | None) -> None:
     """List the collections with the number of their items.
 
     \b
@@ -159,10 +156,10 @@ def collections(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
         records, counts = catalog.collections(), catalog.counts()
     if as_json:
         click.echo(json.dumps({"collections": records}, ensure_ascii=False))
-        return COMPLETED
+        return
     if not records:
         _print_empty_catalog()
-        return COMPLETED
+        return
     rows = []
     for record in records:
         extent = record.get("extent") or {}
@@ -175,7 +172,6 @@ def collections(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
             (str(record["id"]), count, title if title != record["id"] else "", when, _format_box(boxes[0]))
         )
     _print_table(("collection", "items", "title", "when", "where"), rows, optional=("title", "where"))
-    return COMPLETED
 
 
 @stac.command()
@@ -183,7 +179,7 @@ def collections(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
 @click.argument("item_id", metavar="ITEM")
 @json_option
 @data_dir_option
-def show(collection_id: str, item_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def show(collection_id: str, item_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> None:
     """Show one item: its time, place, properties and assets.
 
     \b
@@ -197,7 +193,7 @@ def show(collection_id: str, item_id: str, *, as_json: bool, data_dir: pathlib.P
             raise ItemNotFound(_item_not_found(catalog, collection_id, item_id))
     if as_json:
         click.echo(json.dumps(item, ensure_ascii=False))
-        return COMPLETED
+        return
     click.echo(click.style(item["id"], bold=True) + f"  of {item['collection']}\n")
     click.echo(f"  when   {_format_time(item)}\n  where  {_format_value(item.get('bbox'))}")
     for title, rows in (("Properties", item["properties"]), ("Assets", item["assets"])):
@@ -206,12 +202,11 @@ def show(collection_id: str, item_id: str, *, as_json: bool, data_dir: pathlib.P
         for name, value in rows.items():
             text = value.get("href", "") if title == "Assets" else _format_short(value)
             click.echo(f"  {name:<{width}}  {text}")
-    return COMPLETED
 
 
 @stac.command()
 @data_dir_option
-def init(*, data_dir: pathlib.Path | None) -> int:
+def init(*, data_dir: pathlib.Path | None) -> None:
     """Install or upgrade pgstac on the server of the catalog.
 
     It needs a role that may create roles and extensions; workers do not. No other command changes the
@@ -225,13 +220,12 @@ def init(*, data_dir: pathlib.Path | None) -> int:
     url = _catalog_url(data_dir)
     if "://" not in url:
         click.echo(f"the catalog is the directory {url}: it needs no preparation", err=True)
-        return COMPLETED
+        return
     with _catalog_errors():
         from dagmaster.geo.catalog.pgstac_catalog import migrate
 
         version = migrate(url)
     click.echo(f"pgstac {version} is ready")
-    return COMPLETED
 
 
 # ── The catalog ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -239,32 +233,21 @@ def init(*, data_dir: pathlib.Path | None) -> int:
 
 @contextlib.contextmanager
 def _open_catalog(data_dir: pathlib.Path | None) -> Iterator[Catalog]:
-    """Open the catalog that workers with these settings use; turn its errors into errors of a command."""
+    """Open the catalog that workers with these settings use; name the extra that it needs."""
     with _catalog_errors():
-        from dagmaster.bootstrap import open_services
+        from dagmaster.geo.catalog import open_catalog
 
-        yield open_services(_services_config(data_dir)).catalog
+        yield open_catalog(_catalog_url(data_dir))
 
 
 def _catalog_url(data_dir: pathlib.Path | None) -> str:
-    with _catalog_errors():
-        return str(_services_config(data_dir)["catalog"])
-
-
-def _services_config(data_dir: pathlib.Path | None) -> dict[str, Any]:
-    from dagmaster.bootstrap import blob_directory, handler_services_config
-    from dagmaster.settings import load_settings
-
-    settings = load_settings()
-    return handler_services_config(settings, blob_directory(settings, data_dir)).config
+    return str(services_config(data_dir)["catalog"])
 
 
 @contextlib.contextmanager
 def _catalog_errors() -> Iterator[None]:
     try:
         yield
-    except DagmasterError as error:
-        raise CommandError(error) from error
     except ModuleNotFoundError as error:
         extra = "pgstac" if (error.name or "").startswith(("psycopg", "pypgstac")) else "stac"
         raise click.ClickException(
@@ -346,13 +329,13 @@ def _print_table(names: Sequence[str], rows: Sequence[tuple[str, ...]], *, optio
 
     If it is too wide for the terminal, optional columns are left out: no cell is truncated.
     """
+    from rich.console import Console
     from rich.table import Table
 
-    from dagmaster.cli.render.text import open_console
-
-    console = open_console()
+    # Data may look like rich's markup (`[/x]`) or an emoji (`:x:`).
+    console = Console(markup=False, emoji=False)
     if not console.is_terminal:
-        console = open_console(width=UNLIMITED_WIDTH)
+        console = Console(width=UNLIMITED_WIDTH, markup=False, emoji=False)
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     for name in optional:
         if (
