@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.ports.default_settings import RECONNECT_MAX_SECONDS
+
 if TYPE_CHECKING:
     import logging
 
@@ -13,7 +15,9 @@ FIRST_SECONDS: Final = 0.1
 class ConnectionBackoff:
     """Tracks an outage and the delay until the next try."""
 
-    def __init__(self, logger: logging.Logger, *, max_seconds: float = 5.0, remote: str = "database") -> None:
+    def __init__(
+        self, logger: logging.Logger, *, max_seconds: float = RECONNECT_MAX_SECONDS, remote: str = "database"
+    ) -> None:
         self._logger = logger
         self._remote = remote
         self._max_seconds = max_seconds

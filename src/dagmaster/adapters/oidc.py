@@ -18,6 +18,7 @@ import jwt
 from dagmaster.adapters.oidc_issuer import IssuerClient, secure_address
 from dagmaster.errors import IssuerUnavailable, TokenRejected
 from dagmaster.ports.api_keys import SUBJECT_PREFIX, Caller, Scope
+from dagmaster.ports.default_settings import OIDC_LEEWAY_SECONDS, OIDC_NAME_CLAIM, OIDC_SCOPES_CLAIM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,11 +57,11 @@ class OidcConfig:
 
     issuer: str
     audience: str
-    name_claim: str = "sub"
-    scopes_claim: str = "scope"
+    name_claim: str = OIDC_NAME_CLAIM
+    scopes_claim: str = OIDC_SCOPES_CLAIM
     scope_map: Mapping[str, frozenset[Scope]] = field(default_factory=dict)
     """What a value of the claim allows. Empty: values are the names of scopes."""
-    leeway_seconds: float = 30.0
+    leeway_seconds: float = OIDC_LEEWAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

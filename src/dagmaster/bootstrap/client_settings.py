@@ -12,6 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
+from dagmaster.ports.default_settings import (
+    ORCHESTRATOR_LEASE_SECONDS,
+    READ_TIMEOUT_SECONDS,
+    WORKER_LEASE_SECONDS,
+)
+
 if TYPE_CHECKING:
     from dagmaster.settings import Settings
 
@@ -49,10 +56,10 @@ class ClientSettings:
     database_pooled: bool = False
     blob_dir: Path | None = None
     outputs_url: str | None = None
-    orchestrator_lease_seconds: float = 15.0
-    worker_lease_seconds: float = 6.0
-    read_timeout_seconds: float = 30.0
-    task_timeout_seconds: float = 3600.0
+    orchestrator_lease_seconds: float = ORCHESTRATOR_LEASE_SECONDS
+    worker_lease_seconds: float = WORKER_LEASE_SECONDS
+    read_timeout_seconds: float = READ_TIMEOUT_SECONDS
+    task_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     task_max_retries: int | None = None
     job_timeout_seconds: float | None = None
     allowed_env: tuple[str, ...] = ()

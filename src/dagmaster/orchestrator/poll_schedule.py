@@ -6,6 +6,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.ports.default_settings import (
+    ORCHESTRATOR_LEASE_SECONDS,
+    POLL_SECONDS,
+    RECONNECT_MAX_SECONDS,
+    WORKER_LEASE_SECONDS,
+)
+
 if TYPE_CHECKING:
     from dagmaster.ports.orchestrator_store import OrchestratorStore
 
@@ -17,11 +24,11 @@ LAST_SECONDS: Final = 0.5
 class Timing:
     """The intervals of an orchestrator's polls, heartbeats and scans, and how long it keeps metrics."""
 
-    poll_seconds: float = 1.0
-    heartbeat_seconds: float = 5.0
-    scan_seconds: float = 5.0
-    worker_scan_seconds: float = 1.0
-    max_backoff_seconds: float = 5.0
+    poll_seconds: float = POLL_SECONDS
+    heartbeat_seconds: float = ORCHESTRATOR_LEASE_SECONDS / 3
+    scan_seconds: float = ORCHESTRATOR_LEASE_SECONDS / 3
+    worker_scan_seconds: float = WORKER_LEASE_SECONDS / 6
+    max_backoff_seconds: float = RECONNECT_MAX_SECONDS
     metric_retention_seconds: float | None = None
 
 

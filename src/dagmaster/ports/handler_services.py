@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from dagmaster.ports.default_settings import RASTER_MAX_FILE_MB, RASTER_MAX_PIXELS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
@@ -26,9 +28,9 @@ class Share:
     threads: int = 1
     cache_mb: int = 128
     """Size of GDAL's block cache."""
-    max_pixels: int = 5_000_000_000
+    max_pixels: int = RASTER_MAX_PIXELS
     """Largest raster that is read as a whole, all bands together. A tile of a larger one may be read."""
-    max_file_mb: int = 1_000_000
+    max_file_mb: int = RASTER_MAX_FILE_MB
     param_defaults: Mapping[str, JsonValue] = field(default_factory=dict)
     """The operator's defaults of handlers' params, by setting. A param names its setting in its field."""
     scratch: Path = field(default_factory=lambda: Path("/tmp"))  # noqa: S108 - the worker passes a folder of its own

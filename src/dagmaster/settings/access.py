@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.default_settings import OIDC_LEEWAY_SECONDS, OIDC_NAME_CLAIM, OIDC_SCOPES_CLAIM
 from dagmaster.settings.name_lists import Names
 
 _ISSUER: Final = re.compile(
@@ -55,12 +56,13 @@ class AccessSettings(BaseModel):
         default=None, description="The audience that a token must be for. Required with an issuer."
     )
     oidc_name_claim: str = Field(
-        default="sub",
+        default=OIDC_NAME_CLAIM,
         description="The claim with the name of the caller, at most 64 characters. Choose one that users cannot change:"
         " it is the submitter of jobs and the sender of commands.",
     )
     oidc_scopes_claim: str = Field(
-        default="scope", description="The claim with what the caller may do: a text with spaces, or a list."
+        default=OIDC_SCOPES_CLAIM,
+        description="The claim with what the caller may do: a text with spaces, or a list.",
     )
     oidc_scope_map: Names = Field(
         default=(),
@@ -68,7 +70,10 @@ class AccessSettings(BaseModel):
         " names of scopes.",
     )
     oidc_leeway_seconds: float = Field(
-        default=30.0, ge=0, le=300, description="How far the clocks of the issuer and of a server may differ."
+        default=OIDC_LEEWAY_SECONDS,
+        ge=0,
+        le=300,
+        description="How far the clocks of the issuer and of a server may differ.",
     )
     public_url: str | None = Field(
         default=None,

@@ -15,6 +15,18 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from dagmaster.blob_uris import BlobUri
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import BlobNameInvalid
+from dagmaster.ports.default_settings import (
+    BLOCKED_SECONDS,
+    CONCURRENCY,
+    DRAIN_SECONDS,
+    ORCHESTRATOR_LEASE_SECONDS,
+    POLL_SECONDS,
+    RASTER_MAX_FILE_MB,
+    RASTER_MAX_PIXELS,
+    READ_TIMEOUT_SECONDS,
+    RECONNECT_MAX_SECONDS,
+    WORKER_LEASE_SECONDS,
+)
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_RULE, is_queue_name
 from dagmaster.settings.access import AccessSettings
 from dagmaster.settings.database_urls import check_url
@@ -95,13 +107,13 @@ class TimingSettings(BaseModel):
     """Leases, heartbeats and polls. Leases are the same in all services, and where `fleet` is asked."""
 
     poll_seconds: float = Field(
-        default=1.0,
+        default=POLL_SECONDS,
         gt=0,
         le=60,
         description="How often orchestrators and workers poll, as the fallback for lost notifications.",
     )
     orchestrator_lease_seconds: float = Field(
-        default=15.0,
+        default=ORCHESTRATOR_LEASE_SECONDS,
         gt=0,
         le=3600,
         description="An orchestrator without a heartbeat for this long is dead: its jobs are reclaimed.",
@@ -119,7 +131,7 @@ class TimingSettings(BaseModel):
         description="How often an orchestrator looks for jobs of dead ones. Default: a third of the lease.",
     )
     worker_lease_seconds: float = Field(
-        default=6.0,
+        default=WORKER_LEASE_SECONDS,
         gt=0,
         le=3600,
         description="A worker without a heartbeat for this long is dead: its tasks are lost and retried.",
@@ -131,14 +143,14 @@ class TimingSettings(BaseModel):
         description="How often a worker renews its lease. Default: a third of the lease.",
     )
     reconnect_max_seconds: float = Field(
-        default=5.0,
+        default=RECONNECT_MAX_SECONDS,
         gt=0,
         le=300,
         description="The longest delay before an orchestrator, or a service that starts, tries again to connect to the"
         " database. The first is 0.1 s, and each is twice the one before.",
     )
     drain_seconds: float = Field(
-        default=30.0,
+        default=DRAIN_SECONDS,
         ge=0,
         le=3600,
         description="The shutdown timeout of a worker. Its tasks may finish within 5 s (or a third of it, if less);"
@@ -209,13 +221,13 @@ class TimeoutSettings(BaseModel):
         " starts. Default: no limit.",
     )
     blocked_seconds: float = Field(
-        default=60.0,
+        default=BLOCKED_SECONDS,
         ge=1,
         le=86_400,
         description="An async handler without its own timeout that blocks the event loop for this long fails.",
     )
     read_timeout_seconds: float = Field(
-        default=30.0,
+        default=READ_TIMEOUT_SECONDS,
         gt=0,
         le=3600,
         description="The database cancels a read (of jobs, nodes, events, the fleet) that takes longer than this.",
@@ -279,11 +291,13 @@ class RasterSettings(BaseModel):
         description="GDAL's block cache per task. A task uses about 300 MB more.",
     )
     raster_max_pixels: int = Field(
-        default=5_000_000_000,
+        default=RASTER_MAX_PIXELS,
         ge=1,
         description="The maximum number of pixels, over all bands, that one task processes.",
     )
-    raster_max_file_mb: int = Field(default=1_000_000, ge=1, description="The largest file that is opened.")
+    raster_max_file_mb: int = Field(
+        default=RASTER_MAX_FILE_MB, ge=1, description="The largest file that is opened."
+    )
     raster_compression: Compression | None = Field(
         default=None, description="The default of the param `compression` of handlers that write COGs."
     )
@@ -368,7 +382,7 @@ class WorkerSettings(BaseModel):
 
     handlers: Names = Field(default=(), description="Modules with handlers, comma-separated.")
     concurrency: int = Field(
-        default=32, ge=1, le=10_000, description="How many tasks a worker runs concurrently."
+        default=CONCURRENCY, ge=1, le=10_000, description="How many tasks a worker runs concurrently."
     )
     processes: int | None = Field(
         default=None,

@@ -6,6 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
+from dagmaster.ports.default_settings import (
+    BLOCKED_SECONDS,
+    CONCURRENCY,
+    DRAIN_SECONDS,
+    POLL_SECONDS,
+    WORKER_LEASE_SECONDS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,11 +54,11 @@ class WorkerOptions:
     """
 
     queues: Sequence[str] = ()
-    concurrency: int = 32
-    poll_seconds: float = 1.0
-    heartbeat_seconds: float = 2.0
-    drain_seconds: float = 30.0
-    blocked_seconds: float = 60.0
+    concurrency: int = CONCURRENCY
+    poll_seconds: float = POLL_SECONDS
+    heartbeat_seconds: float = WORKER_LEASE_SECONDS / 3
+    drain_seconds: float = DRAIN_SECONDS
+    blocked_seconds: float = BLOCKED_SECONDS
     task_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     stall_seconds: float = STALL_SECONDS
     shares_loop: bool = False
@@ -69,7 +76,7 @@ class WorkerOptions:
 class ExecutorLimits:
     """The threads of an executor, and how long it waits for handlers that should have ended."""
 
-    threads: int = 32
+    threads: int = CONCURRENCY
     grace_seconds: float = GRACE_SECONDS
     interrupt_seconds: float = INTERRUPT_SECONDS
     abandons_threads: bool = True

@@ -12,6 +12,7 @@ from dagmaster.application.queries.nodes import node_detail
 from dagmaster.application.submission import JobRequest, submit_job
 from dagmaster.application.views.handlers import HandlerTestView
 from dagmaster.authoring.compiler.compile import compile_definition
+from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import CommandInvalid
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
 
 MAX_WAIT_SECONDS: Final = 30.0
-DEFAULT_TIMEOUT_SECONDS: Final = 3600.0
 WORKFLOW_ID: Final = "handler_test"
 NODE_ID: Final = "test"
 
