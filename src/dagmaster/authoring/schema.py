@@ -5,7 +5,7 @@ How keys relate (edges, references, handlers) is checked in `compiler`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
@@ -312,16 +312,7 @@ AnyNodeModel = (
 )
 
 NODE_MODELS: Final[dict[str, type[AnyNodeModel]]] = {
-    "start": StartModel,
-    "end": EndModel,
-    "task": TaskModel,
-    "conditional": ConditionalModel,
-    "fan_out": FanOutModel,
-    "fan_in": FanInModel,
-    "workflow": WorkflowNodeModel,
-    "approval": ApprovalModel,
-    "wait": WaitModel,
-    "group": GroupModel,
+    get_args(model.model_fields["type"].annotation)[0]: model for model in get_args(AnyNodeModel)
 }
 
 

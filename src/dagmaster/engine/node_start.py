@@ -118,6 +118,8 @@ def decide(step: Step, node: Node, scope: Mapping[str, JsonValue]) -> None:
         approvals_and_waits.wait_for_time(step, node, spec, scope)
     elif isinstance(spec, FanInSpec):
         _fan_in(step, node, spec, scope)
+    else:
+        raise TypeError(f"nothing decides about a node of kind {spec.kind}")
 
 
 def _take_branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[str, JsonValue]) -> None:

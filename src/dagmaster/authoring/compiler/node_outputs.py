@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.authoring import schema
+from dagmaster.authoring.node_kinds import NODE_KINDS
 from dagmaster.engine.graph import Kind
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def output_keys(model: schema.AnyNodeModel, handlers: HandlerCatalog | None) -> 
         return _FAN_IN_KEYS[model.aggregation]
     if isinstance(model, schema.WaitModel):
         return None if model.signal is not None else frozenset({"waited_until"})
-    return _OUTPUT_KEYS.get(Kind(model.type))
+    return NODE_KINDS[Kind(model.type)].output_keys
 
 
 _FAN_IN_KEYS: Final[dict[str, frozenset[str]]] = {
@@ -30,12 +31,4 @@ _FAN_IN_KEYS: Final[dict[str, frozenset[str]]] = {
     "sum": frozenset({"total", "count"}),
     "first": frozenset({"result", "count"}),
     "last": frozenset({"result", "count"}),
-}
-_OUTPUT_KEYS: Final[dict[Kind, frozenset[str]]] = {
-    Kind.START: frozenset(),
-    Kind.END: frozenset(),
-    Kind.GROUP: frozenset(),
-    Kind.CONDITIONAL: frozenset({"branch_taken", "branch", "value"}),
-    Kind.FAN_OUT: frozenset({"fan_out_count"}),
-    Kind.APPROVAL: frozenset({"approved_by", "at", "comment"}),
 }

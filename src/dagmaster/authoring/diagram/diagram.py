@@ -7,46 +7,17 @@ end that was not written is not drawn. Knows neither jobs nor drawing.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dagmaster.authoring.diagram.dependencies import Dependency, list_dependencies
 from dagmaster.authoring.diagram.svg import Arrow, CardNode, draw, plain_text
-from dagmaster.engine.graph import (
-    ApprovalSpec,
-    ConditionalSpec,
-    FanInSpec,
-    FanOutSpec,
-    GroupSpec,
-    Kind,
-    Spec,
-    TaskSpec,
-    WaitSpec,
-    WorkflowSpec,
-)
-from dagmaster.engine.groups import members
+from dagmaster.authoring.node_kinds import NODE_KINDS, describe_spec
+from dagmaster.engine.graph import ConditionalSpec, Spec, TaskSpec
 from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from dagmaster.engine.expressions.templates import Template
     from dagmaster.engine.graph import Graph
-
-_SHAPES: Final[Mapping[Kind, tuple[str, str]]] = {
-    Kind.START: ("([", "])"),
-    Kind.END: ("([", "])"),
-    Kind.TASK: ("[", "]"),
-    Kind.CONDITIONAL: ("{", "}"),
-    Kind.FAN_OUT: ("[/", "\\]"),
-    Kind.FAN_IN: ("[\\", "/]"),
-    Kind.WORKFLOW: ("[[", "]]"),
-    Kind.APPROVAL: ("{{", "}}"),
-    Kind.WAIT: ("(", ")"),
-    Kind.GROUP: ("(((", ")))"),
-}
-
-_TIMES: Final = "\N{MULTIPLICATION SIGN}"
 
 
 def mermaid(graph: Graph) -> str:
@@ -59,8 +30,8 @@ def mermaid(graph: Graph) -> str:
     }
     lines = ["flowchart TD"]
     for node_id, spec in graph.specs.items():
-        opening, closing = _SHAPES[spec.kind]
-        words = [_mermaid_text(word) for word in (node_id, _detail(spec)) if word]
+        opening, closing = NODE_KINDS[spec.kind].brackets
+        words = [_mermaid_text(word) for word in (node_id, describe_spec(spec)) if word]
         lines.append(f'    {names[node_id]}{opening}"{"<br/>".join(words)}"{closing}')
     for need in list_dependencies(graph):
         label = f'|"{_mermaid_text(need.label)}"|' if need.label else ""
@@ -97,57 +68,12 @@ def svg(graph: Graph) -> str:
 
 def _node(spec: Spec, waits_for_any: set[str]) -> CardNode:
     kind = spec.kind.value.replace("_", "-")
-    detail = _detail(spec)
+    detail = describe_spec(spec)
     title = "\n".join(line for line in (f"{spec.id} ({kind})", detail, spec.description.strip()) if line)
     chips = ["any"] if spec.id in waits_for_any else []
     if isinstance(spec, TaskSpec) and spec.allow_failure:
         chips.append("may fail")
     return CardNode(spec.id, spec.kind, detail, title, tuple(chips))
-
-
-def _detail(spec: Spec) -> str:  # noqa: PLR0911 - one case a kind of node
-    """Describe a node in a few words; empty for a start or an end."""
-    match spec:
-        case TaskSpec():
-            return spec.handler
-        case FanOutSpec():
-            return f"each: {_each(spec)}"
-        case FanInSpec():
-            return spec.aggregation.value
-        case WorkflowSpec():
-            return spec.workflow_id if spec.version is None else f"{spec.workflow_id} v{spec.version}"
-        case ApprovalSpec():
-            return f"approval: {', '.join(spec.approvers)}" if spec.approvers else "approval"
-        case WaitSpec():
-            return _describe_wait(spec)
-        case GroupSpec():
-            return f"group: {format_count(len(members(spec)), 'node')}"
-        case ConditionalSpec():
-            return "conditional" if spec.condition_field is None else _source_text(spec.condition_field)
-        case _:
-            return ""
-
-
-def _each(spec: FanOutSpec) -> str:
-    """Describe what runs for each item, with the count if the list is literal."""
-    items = spec.source.source
-    times = len(items) if spec.source.is_constant and isinstance(items, list) else "N"
-    inner = _each(spec.child) if isinstance(spec.child, FanOutSpec) else _detail(spec.child)
-    return f"{inner} {_TIMES}{times}"
-
-
-def _describe_wait(spec: WaitSpec) -> str:
-    if spec.signal is not None:
-        return f"signal: {spec.signal}"
-    if spec.seconds is not None:
-        return f"wait: {_source_text(spec.seconds)} s"
-    return "wait" if spec.until is None else f"until: {_source_text(spec.until)}"
-
-
-def _source_text(template: Template) -> str:
-    """Return a value as written, without the braces of a single expression."""
-    lone = re.fullmatch(r"\s*\{\{((?:(?!\}\}).)*)\}\}\s*", str(template.source), re.DOTALL)
-    return lone[1].strip() if lone else str(template.source)
 
 
 # ── Arrows ──────────────────────────────────────────────────────────────────────────────────────────────────

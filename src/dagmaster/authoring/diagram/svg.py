@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from dagmaster.authoring.diagram.layout import Box, Column, Link, arrange
-from dagmaster.engine.graph import Kind
+from dagmaster.authoring.node_kinds import NODE_KINDS, Outline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
+
+    from dagmaster.engine.graph import Kind
 
 _PADDING: Final = 24.0
 _NAME_SIZE: Final = 13.0
@@ -34,43 +36,14 @@ _SIGN: Final = 17.0
 _POINT: Final = 12.0
 _SHEET: Final = 4.0
 _CHIP_HEIGHT: Final = 16.0
+_POINTED: Final = frozenset({Outline.HEXAGON, Outline.ROUND})
+"""The outlines with room for a point on both sides."""
 _STRAIGHT_ENOUGH: Final = 0.5
 _LABEL_HEIGHT: Final = 18.0
 _CELL: Final = _LABEL_LIMIT + _LABEL_MARGIN
 _ALONG: Final = (0.70, 0.56, 0.82, 0.44, 0.32)
 """Places for a label on its arrow, best first: near its lower end arrows are apart, and still clear of the
 head."""
-
-_TERMINAL: Final = frozenset({Kind.START, Kind.END})
-_PAUSE: Final = frozenset({Kind.APPROVAL, Kind.WAIT})
-
-_COLOURS: Final[Mapping[Kind, tuple[str, str]]] = {
-    Kind.START: ("#0f9d6c", "#3fcf9b"),
-    Kind.END: ("#5b6776", "#9aa7b8"),
-    Kind.TASK: ("#2f6fe4", "#6ea4ff"),
-    Kind.CONDITIONAL: ("#c77700", "#f2b04c"),
-    Kind.FAN_OUT: ("#7c4ddb", "#b495ff"),
-    Kind.FAN_IN: ("#7c4ddb", "#b495ff"),
-    Kind.WORKFLOW: ("#0b8ba3", "#45c8de"),
-    Kind.APPROVAL: ("#cf3a6b", "#ff86ab"),
-    Kind.WAIT: ("#a8632c", "#e0a070"),
-    Kind.GROUP: ("#5b6776", "#9aa7b8"),
-}
-"""In light and in dark."""
-
-_SIGNS: Final[Mapping[Kind, str]] = {
-    Kind.START: "M6 4l7 4.5-7 4.5z",
-    Kind.END: "M4.5 4.5h8v8h-8z",
-    Kind.TASK: "M3.5 5l4 3.5-4 3.5M9 12.5h5",
-    Kind.CONDITIONAL: "M8.5 2.5v4M8.5 6.5c0 4-4.5 3-4.5 7M8.5 6.5c0 4 4.5 3 4.5 7",
-    Kind.FAN_OUT: "M8.5 2.5v12M8.5 6c0 4-5 3-5 8.5M8.5 6c0 4 5 3 5 8.5",
-    Kind.FAN_IN: "M8.5 2.5v12M8.5 11c0-4-5-3-5-8.5M8.5 11c0-4 5-3 5-8.5",
-    Kind.WORKFLOW: "M2.5 2.5h5v5h-5zM9.5 9.5h5v5h-5zM5 7.5v4.5h4.5",
-    Kind.APPROVAL: "M2.5 9l4 4 8-8.5",
-    Kind.WAIT: "M8.5 2.5a6 6 0 1 0 .01 0M8.5 5v3.7l2.5 1.5",
-    Kind.GROUP: "M2.5 4.5v-2h2M12.5 2.5h2v2M14.5 12.5v2h-2M4.5 14.5h-2v-2M5.5 5.5h2.5v2.5h-2.5zM9 9h2.5v2.5h-2.5z",
-}
-"""In lines, 17 by 17."""
 
 _LIGHT: Final = (
     '.dagmaster{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}',
@@ -160,7 +133,7 @@ def _svg_tag(width: float, height: float) -> str:
 def _style(kinds: AbstractSet[Kind]) -> str:
     light, dark = [*_LIGHT], [*_DARK]
     for kind in sorted(kinds):
-        for sheet, colour in zip((light, dark), _COLOURS[kind], strict=True):
+        for sheet, colour in zip((light, dark), NODE_KINDS[kind].colours, strict=True):
             sheet.append(
                 f".dagmaster .{kind} .tile{{fill:{colour}}}.dagmaster .{kind} .sign{{stroke:{colour}}}"
             )
@@ -173,7 +146,7 @@ def _symbols(nodes: Sequence[CardNode]) -> Iterator[str]:
         ' markerUnits="userSpaceOnUse" orient="auto"><path class="head" d="M0 .5L8 4L0 7.5L1.5 4z"/></marker>'
     )
     for kind in sorted({node.kind for node in nodes}):
-        yield f'<path id="dagmaster-{kind}" d="{_SIGNS[kind]}"/>'
+        yield f'<path id="dagmaster-{kind}" d="{NODE_KINDS[kind].icon}"/>'
 
 
 def _edge(arrow: Arrow, route: Sequence[Column]) -> str:
@@ -245,31 +218,33 @@ class _Card(NamedTuple):
         chips = tuple(_Line.of(chip, size=_CHIP_SIZE, limit=_LABEL_LIMIT) for chip in node.chips)
         width = _SIDE + _TILE + 10 + max(name.width, detail.width) + _SIDE + 4
         width += sum(chip.width + 20 for chip in chips)
-        height = _PILL_HEIGHT if node.kind in _TERMINAL else _CARD_HEIGHT
-        if node.kind is Kind.CONDITIONAL or node.kind in _PAUSE:
+        outline = NODE_KINDS[node.kind].outline
+        height = _PILL_HEIGHT if outline is Outline.PILL else _CARD_HEIGHT
+        if outline in _POINTED:
             width += 2 * _POINT
-        if node.kind is Kind.FAN_OUT:
+        if outline is Outline.STACK:
             height += 2 * _SHEET
         return cls(node, name, detail, chips, (float(round(width)), height))
 
     def draw(self, box: Box) -> str:
         kind = self.node.kind
-        height = _PILL_HEIGHT if kind in _TERMINAL else _CARD_HEIGHT
-        x = _SIDE + (_POINT if kind is Kind.CONDITIONAL or kind in _PAUSE else 0)
+        outline = NODE_KINDS[kind].outline
+        height = _PILL_HEIGHT if outline is Outline.PILL else _CARD_HEIGHT
+        x = _SIDE + (_POINT if outline in _POINTED else 0)
         at = f'transform="translate({box.x:.1f} {box.y:.1f})"'
         parts = [
             f'<g class="node {kind}" data-node={quoteattr(plain_text(self.node.name))} {at}>',
             _titled(self.node.title),
-            _outline(kind, box.width, height),
+            _draw_outline(outline, box.width, height),
             self._sign(x, height / 2),
         ]
         text = x + _TILE + 10
-        if kind in _TERMINAL:
+        if outline is Outline.PILL:
             parts.append(self._text("name", text - 4, height / 2 + 4.5, self.name))
         else:
             parts.append(self._text("name", text, height / 2 - 4, self.name))
             parts.append(self._text("detail", text, height / 2 + 13, self.detail))
-        right = box.width - (x if kind is not Kind.FAN_OUT else _SIDE)
+        right = box.width - (x if outline is not Outline.STACK else _SIDE)
         for chip in reversed(self.chips):
             wide = chip.width + 12
             top = (height - _CHIP_HEIGHT) / 2
@@ -282,11 +257,12 @@ class _Card(NamedTuple):
 
     def _sign(self, x: float, middle: float) -> str:
         kind = self.node.kind
-        tile = _TILE if kind not in _TERMINAL else _TILE - 6
+        is_pill = NODE_KINDS[kind].outline is Outline.PILL
+        tile = _TILE - 6 if is_pill else _TILE
         at = (tile - _SIGN) / 2
         return (
             f'<g transform="translate({x:g} {middle - tile / 2:g})"><rect class="tile" width="{tile:g}"'
-            f' height="{tile:g}" rx="{tile / 2 if kind in _TERMINAL else 8:g}"/>'
+            f' height="{tile:g}" rx="{tile / 2 if is_pill else 8:g}"/>'
             f'<use class="sign" href="#dagmaster-{kind}" x="{at:g}" y="{at:g}"/></g>'
         )
 
@@ -294,20 +270,19 @@ class _Card(NamedTuple):
         return f'<text class="{style}" x="{x:g}" y="{y:g}">{_escaped(line.text)}</text>'
 
 
-def _outline(kind: Kind, width: float, height: float) -> str:
-    """Return the card outline: hexagon for conditional, round for pause, stack for fan-out, double for workflow."""
-    if kind is Kind.CONDITIONAL:
+def _draw_outline(outline: Outline, width: float, height: float) -> str:
+    if outline is Outline.HEXAGON:
         right = f"H{width - _POINT:g}l{_POINT:g} {height / 2:g}l-{_POINT:g} {height / 2:g}"
         return f'<path class="card" d="M{_POINT:g} 0{right}H{_POINT:g}L0 {height / 2:g}z"/>'
-    round_ = height / 2 if kind in _TERMINAL | _PAUSE else 10
+    round_ = height / 2 if outline in (Outline.PILL, Outline.ROUND) else 10
     card = f'<rect class="card" width="{width:g}" height="{height:g}" rx="{round_:g}"/>'
-    if kind is Kind.FAN_OUT:
+    if outline is Outline.STACK:
         sheets = (
             f'<rect class="card" x="{6 * i}" y="{_SHEET * i:g}" width="{width - 12 * i:g}" height="{height:g}" rx="9"/>'
             for i in (2, 1)
         )
         return "".join([*sheets, card])
-    if kind is Kind.WORKFLOW:
+    if outline is Outline.DOUBLE:
         return f'{card}<path class="card" d="M5.5 .5V{height - 0.5:g}M{width - 5.5:g} .5V{height - 0.5:g}"/>'
     return card
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.application.queries.graphs import graph_view
 from dagmaster.authoring import schema
 from dagmaster.authoring.node_edits import outline_nodes
+from dagmaster.authoring.node_kinds import NODE_KINDS
 from dagmaster.authoring.yaml.writer import write_yaml
 from dagmaster.errors import DagmasterError
 from dagmaster.sdk.retry_options import RetryModel
@@ -46,17 +47,11 @@ nodes:
     params:
       value: "{{ nodes.first.output }}"
 """
-KINDS: Final = ("task", "conditional", "fan_out", "fan_in", "workflow", "approval", "wait", "group")
+_TEMPLATES: Final = {kind.value: one.template for kind, one in NODE_KINDS.items() if one.template is not None}
+KINDS: Final = tuple(_TEMPLATES)
 _MODELS: Final = (
-    schema.TaskModel,
-    schema.ConditionalModel,
+    *(model for kind, model in schema.NODE_MODELS.items() if kind in KINDS),
     schema.BranchModel,
-    schema.FanOutModel,
-    schema.FanInModel,
-    schema.WorkflowNodeModel,
-    schema.ApprovalModel,
-    schema.WaitModel,
-    schema.GroupModel,
     RetryModel,
     schema.InputModel,
     schema.WorkflowModel,
@@ -213,23 +208,15 @@ def new_node(kind: str, handler: str, handlers: Sequence[HandlerRecord] = ()) ->
     """
     has_queue = any(view.queue for view in handlers if view.name == handler)
     run: JsonObject = {"handler": handler or "echo", **({} if has_queue else {"queue": "default"})}
-    match kind:
-        case "conditional":
-            return {
-                "type": kind,
-                "condition_field": "{{ inputs.count }}",
-                "branches": [{"name": "default", "default": True}],
-            }
-        case "fan_out":
-            return {"type": kind, "source": [1, 2, 3], "task": {**run, "params": {"value": "{{ item }}"}}}
-        case "fan_in" | "approval" | "group":
-            return {"type": kind}
-        case "wait":
-            return {"type": kind, "seconds": 60}
-        case "workflow":
-            return {"type": kind, "workflow_id": handler or "another_workflow"}
-        case _:
-            return run
+    keys = _TEMPLATES.get(kind)
+    if keys is None or kind == "task":
+        return run
+    node: JsonObject = {"type": kind, **keys}
+    if kind == "fan_out":
+        node["task"] = {**run, "params": {"value": "{{ item }}"}}
+    elif kind == "workflow":
+        node["workflow_id"] = handler or "another_workflow"
+    return node
 
 
 def _in_order(values: Mapping[str, Any], model: type[schema.FileModel]) -> dict[str, Any]:
@@ -255,7 +242,7 @@ def _cycle(edges: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
 
 def _kind(node: Any) -> str:
     kind = _field(node, "type")
-    return kind if kind in (*KINDS, "start", "end") else "task"
+    return kind if isinstance(kind, str) and kind in schema.NODE_MODELS else "task"
 
 
 def _field(node: Any, key: str) -> Any:
