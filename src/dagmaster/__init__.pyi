@@ -68,7 +68,7 @@ from dagmaster.errors import Problem as Problem
 from dagmaster.ports.handler_reports import Checkpoint as Checkpoint
 from dagmaster.ports.handler_reports import HandlerResult as HandlerResult
 from dagmaster.ports.handler_reports import Progress as Progress
-from dagmaster.ports.read_records import JobFilter as JobFilter
+from dagmaster.ports.job_filter import JobFilter as JobFilter
 from dagmaster.sdk.handler_mocks import mock_handler as mock_handler
 from dagmaster.sdk.handler_registry import CheckpointableHandler as CheckpointableHandler
 from dagmaster.sdk.handler_registry import Registry as Registry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.status import JobStatus
 from dagmaster.ports.handler_definitions import HandlerDefinition
-from dagmaster.ports.read_store import JobFilter
+from dagmaster.ports.job_filter import JobFilter
 from tests.conformance.jobs import Scene, a_turn
 
 

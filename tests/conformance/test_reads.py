@@ -19,9 +19,10 @@ from dagmaster.engine.events import Approved, TaskLost, TimerFired
 from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeStatus
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ports.job_records import ParentNode, StoredWorkflow
 from dagmaster.ports.json_text import JsonText
-from dagmaster.ports.read_store import ChildCounts, JobFilter, LogFilter, NodeFilter, NodeValues, TaskFilter
+from dagmaster.ports.read_store import ChildCounts, LogFilter, NodeFilter, NodeValues, TaskFilter
 from dagmaster.ports.task_journal import LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.records.fleet import LeftJobsRecord, LeftTasksRecord, TaskNodeRecord

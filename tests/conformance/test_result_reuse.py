@@ -8,8 +8,8 @@ from dagmaster.engine.events import JobStarted, ResumeRequested
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import PermanentError
 from dagmaster.orchestrator.owned_job import OwnedJob
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ports.json_text import JsonText
-from dagmaster.ports.read_store import JobFilter
 from dagmaster.ports.reusable_results import SourceNode
 from dagmaster.ports.task_ledger import TaskReport
 from tests.conformance.jobs import Played, a_job, submitted

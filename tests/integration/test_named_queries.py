@@ -18,9 +18,10 @@ from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.model import Job
 from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus
 from dagmaster.ports.audit_events import AuditEvent, EventType
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ports.job_records import NewJob, ParentNode
 from dagmaster.ports.json_text import JsonText
-from dagmaster.ports.read_store import JobFilter, NodeFilter
+from dagmaster.ports.read_store import NodeFilter
 from dagmaster.ports.turn_records import NewTask, TaskResult, TurnCommit, Withdrawal
 from dagmaster.store.postgres import client_store, remote_workers, turn_statement, worker_store
 from dagmaster.store.postgres import connection as connection_module

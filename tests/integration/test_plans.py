@@ -18,10 +18,11 @@ from dagmaster.orchestrator.inbox import result_event
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.audit_trail import AuditFilter
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ports.job_records import ParentNode
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.read_store import JobFilter, NodeFilter
+from dagmaster.ports.read_store import NodeFilter
 from dagmaster.ports.remote_workers import NewWorker
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport

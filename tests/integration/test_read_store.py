@@ -15,7 +15,8 @@ import pytest
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import SchemaVersionMismatch
 from dagmaster.ports.database_config import DatabaseConfig
-from dagmaster.ports.read_store import JobFilter, NodeFilter
+from dagmaster.ports.job_filter import JobFilter
+from dagmaster.ports.read_store import NodeFilter
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.conformance.jobs import Scene
 from tests.conformance.server import dsn_of

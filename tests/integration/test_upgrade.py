@@ -13,7 +13,7 @@ import pytest
 from dagmaster.authoring.compiler.compile import compile_definition, compile_text
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.ports.database_config import DatabaseConfig
-from dagmaster.ports.read_store import JobFilter
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.store.memory.output_blobs import MemoryBlobs
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore

@@ -1,57 +1,32 @@
-"""The filter of a list of jobs, from the text of an option or of a query string."""
+"""The filter of a list of jobs, from the text of options, of a query string or of the page."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.time_points import parse_time
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import QueryInvalid
-from dagmaster.ports.read_store import JobFilter
+from dagmaster.ports.job_filter import JOB_FILTER, JobFilter, Match
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
 
-def parse_job_filter(  # noqa: PLR0913 - a filter has many fields
-    *,
-    now: float,
-    statuses: Iterable[str] = (),
-    workflow_id: str | None = None,
-    version: int | str | None = None,
-    name: str | None = None,
-    submitted_by: str | None = None,
-    correlation_id: str | None = None,
-    idempotency_key: str | None = None,
-    parent_job_id: str | None = None,
-    since: str | None = None,
-    until: str | None = None,
-    finished_since: str | None = None,
-    finished_until: str | None = None,
-    resumed_from: Iterable[str] = (),
-    text: str | None = None,
-) -> JobFilter:
-    """Return the filter; raise `QueryInvalid` with the name of a field that is not valid."""
-    if version is not None and workflow_id is None:
+def parse_job_filter(*, now: float, **texts: Any) -> JobFilter:
+    """Return the filter of these parameters; raise `QueryInvalid` with the name of one that is not valid."""
+    if texts.get("version") is not None and texts.get("workflow_id") is None:
         raise QueryInvalid(
             "name the workflow, too; versions of different workflows have nothing in common", field="version"
         )
-    return JobFilter(
-        statuses=frozenset(map(parse_status, statuses)),
-        workflow_id=workflow_id,
-        version=_parse_version(version),
-        name=name,
-        submitted_by=submitted_by,
-        correlation_id=correlation_id,
-        idempotency_key=idempotency_key,
-        parent_job_id=parent_job_id,
-        created_after=_parse_time("since", since, now),
-        created_before=_parse_time("until", until, now),
-        finished_after=_parse_time("finished_since", finished_since, now),
-        finished_before=_parse_time("finished_until", finished_until, now),
-        resumed_from=frozenset(resumed_from),
-        text=text or None,
-    )
+    values = {}
+    for name, one in JOB_FILTER.items():
+        text = texts.pop(one.parameter, None)
+        if text is not None:
+            values[name] = _PARSERS[one.match](one.parameter, text, now)
+    if texts:
+        raise TypeError(f"a filter of jobs has no parameter {', '.join(texts)}")
+    return JobFilter(**values)
 
 
 def parse_status(text: str) -> JobStatus:
@@ -65,15 +40,27 @@ def parse_status(text: str) -> JobStatus:
         ) from error
 
 
-def _parse_version(version: int | str | None) -> int | None:
+def _parse_number(parameter: str, text: str | int, _now: float) -> int:
     try:
-        return None if version is None else int(version)
+        return int(text)
     except ValueError as error:
-        raise QueryInvalid(f"{str(version)[:100]!r} is not a number", field="version") from error
+        raise QueryInvalid(f"{str(text)[:100]!r} is not a number", field=parameter) from error
 
 
-def _parse_time(field: str, text: str | None, now: float) -> float | None:
+def _parse_time(parameter: str, text: str, now: float) -> float:
     try:
-        return None if text is None else parse_time(text, now)
+        return parse_time(text, now)
     except ValueError as error:
-        raise QueryInvalid(str(error), field=field) from error
+        raise QueryInvalid(str(error), field=parameter) from error
+
+
+_PARSERS: dict[Match, Callable[[str, Any, float], Any]] = {
+    Match.STATUS: lambda _parameter, texts, _now: frozenset(map(parse_status, texts)),
+    Match.TEXT: lambda _parameter, text, _now: text,
+    Match.NUMBER: _parse_number,
+    Match.ID: lambda _parameter, text, _now: text,
+    Match.IDS: lambda _parameter, texts, _now: frozenset(texts),
+    Match.AFTER: _parse_time,
+    Match.BEFORE: _parse_time,
+    Match.PREFIX: lambda _parameter, text, _now: text or None,
+}

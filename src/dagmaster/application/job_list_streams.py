@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from dagmaster.application.context import Application
-    from dagmaster.ports.read_store import JobFilter
+    from dagmaster.ports.job_filter import JobFilter
 
 LIST_SECONDS: Final = 1.0
 """The least time between two reads of a list."""

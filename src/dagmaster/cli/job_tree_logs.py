@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from dagmaster.application.queries.events_and_logs import follow_logs
 from dagmaster.application.queries.jobs import list_jobs
 from dagmaster.errors import JobNotFound
-from dagmaster.ports.read_records import JobFilter
+from dagmaster.ports.job_filter import JobFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

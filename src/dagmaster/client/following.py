@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views.jobs import JobDetailView, JobProgressView
     from dagmaster.client.job_methods import JobMethods
-    from dagmaster.ports.read_records import JobFilter
+    from dagmaster.ports.job_filter import JobFilter
     from dagmaster.records.page import Page
 
 V = TypeVar("V", bound=Record)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.status import NodeStatus
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.finished_tasks import FinishedTaskFilter
-    from dagmaster.ports.read_records import JobFilter, TaskFilter
+    from dagmaster.ports.job_filter import JobFilter
+    from dagmaster.ports.read_records import TaskFilter
 
 WAIT_SECONDS: Final = 5.0
 """How long a command waits for its effect, unless its caller says otherwise."""

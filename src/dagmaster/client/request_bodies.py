@@ -6,9 +6,10 @@ import gzip
 import json
 import uuid
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.views.results import SubmitOutcome
+from dagmaster.ports.job_filter import Match, active_fields
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from dagmaster.application.views.results import SubmitResult
     from dagmaster.authoring.graph_parts import GraphPart, TaskPart
     from dagmaster.ports.finished_tasks import FinishedTaskFilter
-    from dagmaster.ports.read_records import JobFilter, TaskFilter
+    from dagmaster.ports.job_filter import JobFilter
+    from dagmaster.ports.read_records import TaskFilter
 
 
 def job_body(request: JobRequest) -> dict[str, Any]:
@@ -111,23 +113,18 @@ def resume_body(request: ResumeRequest) -> dict[str, Any]:
     }
 
 
-_TIMES: Final = {
-    "created_after": "since",
-    "created_before": "until",
-    "finished_after": "finished_since",
-    "finished_before": "finished_until",
-}
-"""Fields of a filter of jobs that are times, and their names in a query string."""
-
-
 def job_query(job_filter: JobFilter | None) -> dict[str, Any]:
     """Return the query string of a filter of jobs."""
-    if job_filter is None:
-        return {}
-    values = {field.name: getattr(job_filter, field.name) for field in fields(job_filter)}
-    times = {parameter: time_text(values.pop(name)) for name, parameter in _TIMES.items()}
-    statuses, resumed_from = values.pop("statuses"), sorted(values.pop("resumed_from"))
-    return {"status": status_names(statuses), "resumed_from": resumed_from or None, **values, **times}
+    active = [] if job_filter is None else active_fields(job_filter)
+    return {one.parameter: _query_value(one.match, value) for _, one, value in active}
+
+
+def _query_value(match: Match, value: Any) -> Any:
+    if match is Match.STATUS:
+        return status_names(value)
+    if match in (Match.AFTER, Match.BEFORE):
+        return time_text(value)
+    return sorted(value) if match is Match.IDS else value
 
 
 def task_query(task_filter: TaskFilter | None) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query
 from pydantic import Field, StringConstraints
@@ -12,9 +13,9 @@ from dagmaster.application.job_filters import parse_job_filter
 from dagmaster.application.time_points import parse_time
 from dagmaster.application.views import NodeStatus
 from dagmaster.errors import QueryInvalid
-from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME, MAX_SUBMITTER
-from dagmaster.ports.read_store import JobFilter
+from dagmaster.ports.job_filter import JOB_FILTER, FilterField, JobFilter, Match
 
+_DIGITS = r"^[0-9]{1,19}$"
 MAX_ID = 300
 """The longest id of a node: a child of a fan-out of a fan-out has all their names."""
 
@@ -42,48 +43,38 @@ WaitSeconds = Annotated[
 ]
 
 
-async def job_filter(
-    status: Statuses = None,
-    workflow_id: Annotated[str | None, Query(max_length=64)] = None,
-    version: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
-    name: Annotated[str | None, Query(max_length=MAX_NAME)] = None,
-    submitted_by: Annotated[str | None, Query(max_length=MAX_SUBMITTER)] = None,
-    correlation_id: Annotated[str | None, Query(max_length=MAX_CORRELATION_ID)] = None,
-    idempotency_key: Annotated[str | None, Query(max_length=MAX_KEY)] = None,
-    parent_job_id: Annotated[str | None, Query(pattern=r"^[0-9]{1,19}$")] = None,
-    since: Time = None,
-    until: Time = None,
-    finished_since: Time = None,
-    finished_until: Time = None,
-    resumed_from: Annotated[
-        list[Annotated[str, StringConstraints(pattern=r"^[0-9]{1,19}$")]] | None,
-        Query(max_length=100, description="Jobs that were resumed from one of these jobs."),
-    ] = None,
-    text: Annotated[
-        str | None,
-        Query(max_length=MAX_NAME, description="A prefix of id, name, submitter or correlation id."),
-    ] = None,
-) -> JobFilter:
+def _annotation(one: FilterField) -> Any:
+    """Return the type of a filter's parameter."""
+    if one.match is Match.STATUS:
+        return Statuses
+    if one.match is Match.NUMBER:
+        return Annotated[int | None, Query(ge=1, le=2**31 - 1)]
+    if one.match is Match.IDS:
+        return Annotated[
+            list[Annotated[str, StringConstraints(pattern=_DIGITS)]] | None,
+            Query(max_length=100, description=one.help),
+        ]
+    if one.match is Match.ID:
+        return Annotated[str | None, Query(pattern=_DIGITS)]
+    if one.match in (Match.AFTER, Match.BEFORE):
+        return Time
+    return Annotated[str | None, Query(max_length=one.max_length, description=one.help)]
+
+
+async def job_filter(**parameters: Any) -> JobFilter:
     """Return the filter of a list of jobs. `since` and `until`: when a job was submitted."""
-    return parse_job_filter(
-        now=time.time(),
-        statuses=status or (),
-        workflow_id=workflow_id,
-        version=version,
-        name=name,
-        submitted_by=submitted_by,
-        correlation_id=correlation_id,
-        idempotency_key=idempotency_key,
-        parent_job_id=parent_job_id,
-        since=since,
-        until=until,
-        finished_since=finished_since,
-        finished_until=finished_until,
-        resumed_from=resumed_from or (),
-        text=text,
-    )
+    return parse_job_filter(now=time.time(), **parameters)
 
 
+# FastAPI reads the parameters of a request from the signature.
+job_filter.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [
+        inspect.Parameter(
+            one.parameter, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(one)
+        )
+        for one in JOB_FILTER.values()
+    ]
+)
 Jobs = Annotated[JobFilter, Depends(job_filter)]
 
 

@@ -13,7 +13,6 @@ from dagmaster.engine.status import (
     TERMINAL_NODE,
     AttemptStatus,
     Isolation,
-    JobStatus,
     NodeStatus,
     SkipReason,
 )
@@ -33,31 +32,6 @@ if TYPE_CHECKING:
 
 Position = tuple[int | float | str, ...]
 """Where a page ended: the key of its last record."""
-
-
-# ── Jobs ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFilter:
-    """A filter of jobs. Fields that are None or empty do not filter; all others must match."""
-
-    statuses: frozenset[JobStatus] = frozenset()
-    workflow_id: str | None = None
-    version: int | None = None
-    name: str | None = None
-    submitted_by: str | None = None
-    correlation_id: str | None = None
-    idempotency_key: str | None = None
-    parent_job_id: str | None = None
-    created_after: float | None = None
-    created_before: float | None = None
-    finished_after: float | None = None
-    finished_before: float | None = None
-    resumed_from: frozenset[str] = frozenset()
-    """Jobs that were resumed from one of these."""
-    text: str | None = None
-    """A prefix of the id, the name, the submitter or the correlation id."""
 
 
 # ── Nodes, attempts, tasks ──────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,6 @@ from dagmaster.ports.read_records import (
     DiagnosisFacts,
     FootprintRecord,
     JobEvent,
-    JobFilter,
     LogFilter,
     LogRecord,
     NodeFilter,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.finished_tasks import FinishedTaskReader
     from dagmaster.ports.job_feed import JobFeed
+    from dagmaster.ports.job_filter import JobFilter
     from dagmaster.ports.metrics import MetricReader
     from dagmaster.ports.timelines import TimelineReader
     from dagmaster.records.fleet import FleetCounts, FleetRecord, QueueBacklog
@@ -56,7 +56,6 @@ __all__ = [
     "DiagnosisFacts",
     "FootprintRecord",
     "JobEvent",
-    "JobFilter",
     "LogFilter",
     "LogRecord",
     "NodeFilter",

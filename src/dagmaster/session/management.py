@@ -19,7 +19,7 @@ from dagmaster.authoring.python.running_task import get_running_task
 from dagmaster.client.system import current_user
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
-from dagmaster.ports.read_records import JobFilter
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.sdk.json_forms import short_repr
 from dagmaster.session.current_context import a_context, lasting
 from dagmaster.session.job import Job, id_digits, job_number, to_datetime

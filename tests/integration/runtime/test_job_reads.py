@@ -13,7 +13,7 @@ from dagmaster.application.queries.nodes import node_detail
 from dagmaster.bootstrap import open_application
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.errors import Category, DatabaseUnavailable
-from dagmaster.ports.read_store import JobFilter
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.sdk.handler_registry import handler
 from dagmaster.settings import Settings
 from dagmaster.store.postgres.read_store import PostgresReadStore

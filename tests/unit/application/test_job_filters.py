@@ -7,7 +7,7 @@ import pytest
 from dagmaster.application.job_filters import parse_job_filter
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import QueryInvalid
-from dagmaster.ports.read_store import JobFilter
+from dagmaster.ports.job_filter import JobFilter
 
 NOW = 1_800_000_000.0
 
@@ -15,7 +15,7 @@ NOW = 1_800_000_000.0
 def test_text_becomes_the_values_of_a_filter():
     parsed = parse_job_filter(
         now=NOW,
-        statuses=["failed", "RUNNING"],
+        status=["failed", "RUNNING"],
         workflow_id="w",
         version="3",
         since="1h",
@@ -39,7 +39,7 @@ def test_without_fields_every_job_matches():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"statuses": ["done"]}, "status: 'done' is not a status of a job: pending, running"),
+        ({"status": ["done"]}, "status: 'done' is not a status of a job: pending, running"),
         ({"workflow_id": "w", "version": "two"}, "version: 'two' is not a number"),
         (
             {"version": 2},

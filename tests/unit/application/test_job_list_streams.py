@@ -13,7 +13,7 @@ from dagmaster.application import job_list_streams
 from dagmaster.application.job_list_streams import JobListStreams
 from dagmaster.engine.status import JobStatus
 from dagmaster.errors import DatabaseUnavailable
-from dagmaster.ports.read_store import JobFilter
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.store.memory.read_store import MemoryReadStore
 from tests.conformance.jobs import Played
 from tests.conformance.stores import MemoryWorld

@@ -118,7 +118,7 @@ def test_a_page_leads_to_the_next_one_with_the_same_filters(monkeypatch):
 
 
 def test_an_address_keeps_every_filter():
-    query = JobsQuery(statuses=("failed", "waiting"), text="a&b", since="1h")
+    query = JobsQuery(statuses=("failed", "waiting"), texts={"text": "a&b", "since": "1h"})
     assert query.path(cursor="x") == "/ui/jobs?status=failed&status=waiting&text=a%26b&since=1h&cursor=x"
     assert JobsQuery().path() == "/ui/jobs"
 

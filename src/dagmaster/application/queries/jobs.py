@@ -12,7 +12,7 @@ from dagmaster.application.views.footprints import FootprintsView, FootprintView
 from dagmaster.application.views.jobs import CountsView, JobProgressView
 from dagmaster.engine.status import JobStatus
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.ports.read_store import JobFilter
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.records.jobs import JobRecord
 from dagmaster.records.page import Page
 from dagmaster.records.record import as_member

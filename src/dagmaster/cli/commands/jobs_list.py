@@ -12,41 +12,37 @@ from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import page_options
 from dagmaster.cli.system import on_system
 from dagmaster.errors import QueryInvalid
+from dagmaster.ports.job_filter import JOB_FILTER, Match
 from dagmaster.sdk.command_line import data_dir_option, json_option
 
 if TYPE_CHECKING:
     import pathlib
+    from collections.abc import Callable
 
     from dagmaster.application.views import JobRecord, Page
     from dagmaster.client.system import System
 
 STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "cancelled")
+_STATUS: Final[dict[str, Any]] = {
+    "multiple": True,
+    "type": click.Choice(STATUSES, case_sensitive=False),
+}
+_NUMBER: Final[dict[str, Any]] = {"type": click.IntRange(1)}
+
+
+def job_filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each field of the filter of jobs that is declared with one."""
+    for one in reversed(JOB_FILTER.values()):
+        if one.option:
+            details = {Match.STATUS: _STATUS, Match.NUMBER: _NUMBER}.get(one.match, {"metavar": one.metavar})
+            command = click.option(one.option, one.parameter, help=one.help, **details)(command)
+    return command
 
 
 @click.command(
     name="list", epilog="Exit codes: 0 listed, 2 a filter or the cursor is not valid, 3 no database."
 )
-@click.option(
-    "--status",
-    "statuses",
-    multiple=True,
-    type=click.Choice(STATUSES, case_sensitive=False),
-    help="Only jobs with this status. Repeatable.",
-)
-@click.option("--workflow", "workflow_id", metavar="ID", help="Only jobs of this workflow.")
-@click.option("--version", type=click.IntRange(1), help="Only jobs of this version of the workflow.")
-@click.option("--name", metavar="NAME", help="Only jobs with this name.")
-@click.option(
-    "--submitter", "submitted_by", metavar="NAME", help="Only jobs that this user or service submitted."
-)
-@click.option("--correlation-id", metavar="ID", help="Only jobs with this correlation id.")
-@click.option("--idempotency-key", metavar="KEY", help="Only the job that was submitted with this key.")
-@click.option("--parent", "parent_job_id", metavar="JOB", help="Only child jobs of this job.")
-@click.option("--since", metavar="TIME", help="Only jobs submitted after this: 15m, 2h, 1d, a date.")
-@click.option("--until", metavar="TIME", help="Only jobs submitted before this.")
-@click.option("--finished-since", metavar="TIME", help="Only jobs finished after this.")
-@click.option("--finished-until", metavar="TIME", help="Only jobs finished before this.")
-@click.option("--text", metavar="PREFIX", help="The id, name, submitter or correlation id starts with this.")
+@job_filter_options
 @page_options(default_limit=20)
 @json_option
 @data_dir_option

@@ -29,8 +29,8 @@ from dagmaster.http.parameters import Cursor, JobId, Jobs, Limit
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import App
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_KEY
-from dagmaster.ports.read_store import JobFilter
 
 routes = Routes("jobs")
 MAX_CHILDREN: Final = 10_000

@@ -17,6 +17,7 @@ from dagmaster.engine.status import (
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.job_columns import Use, column_names
+from dagmaster.ports.job_filter import Match, active_fields
 from dagmaster.ports.read_store import (
     AttemptRecord,
     FootprintRecord,
@@ -33,7 +34,8 @@ from dagmaster.store.memory.fleet_reader import PLACE, worker_place
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from dagmaster.ports.read_store import JobFilter, NodeFilter, TaskFilter
+    from dagmaster.ports.job_filter import FilterField, JobFilter
+    from dagmaster.ports.read_store import NodeFilter, TaskFilter
     from dagmaster.store.memory.database import (
         MemoryDatabase,
         StoredJob,
@@ -84,25 +86,32 @@ def job_name(job: StoredJob) -> str:
 
 def matches(job: StoredJob, job_filter: JobFilter) -> bool:
     """Return whether a job passes a filter."""
-    new = job.new
-    fields = (
-        (job_filter.workflow_id, new.workflow_id),
-        (job_filter.version, new.version),
-        (job_filter.name, job_name(job)),
-        (job_filter.submitted_by, new.submitted_by),
-        (job_filter.correlation_id, new.correlation_id),
-        (job_filter.idempotency_key, new.idempotency_key),
-        (job_filter.parent_job_id, None if new.parent is None else new.parent.job_id),
+    return not job.new.is_hidden and all(
+        _passes(job, declared, value) for _, declared, value in active_fields(job_filter)
     )
-    return (
-        not new.is_hidden
-        and all(expected is None or expected == value for expected, value in fields)
-        and (not job_filter.resumed_from or new.resumed_from in job_filter.resumed_from)
-        and _is_between(job.created_at, job_filter.created_after, job_filter.created_before)
-        and _is_between(job.finished_at, job_filter.finished_after, job_filter.finished_before)
-        and _has_prefix(job, job_filter.text or "")
-        and (not job_filter.statuses or displayed_job_status(job) in job_filter.statuses)
-    )
+
+
+def _passes(job: StoredJob, declared: FilterField, expected: Any) -> bool:
+    if declared.match is Match.STATUS:
+        return displayed_job_status(job) in expected
+    if declared.match is Match.PREFIX:
+        return _has_prefix(job, expected)
+    value = _column(job, declared.column)
+    if declared.match is Match.IDS:
+        return value in expected
+    if declared.match is Match.AFTER:
+        return value is not None and value >= expected
+    if declared.match is Match.BEFORE:
+        return value is not None and value < expected
+    return bool(value == expected)
+
+
+def _column(job: StoredJob, name: str) -> Any:
+    if name == "name":
+        return job_name(job)
+    if name == "parent_job_id":
+        return None if job.new.parent is None else job.new.parent.job_id
+    return getattr(job if name in ("created_at", "finished_at") else job.new, name)
 
 
 def node_matches(database: MemoryDatabase, job: StoredJob, node: StoredNode, node_filter: NodeFilter) -> bool:
@@ -114,12 +123,6 @@ def node_matches(database: MemoryDatabase, job: StoredJob, node: StoredNode, nod
         and not (node_filter.top_level and node.row.parent is not None)
         and (not node_filter.statuses or displayed_node_status(database, node) in node_filter.statuses)
     )
-
-
-def _is_between(at: float | None, after: float | None, before: float | None) -> bool:
-    if after is None and before is None:
-        return True
-    return at is not None and (after is None or at >= after) and (before is None or at < before)
 
 
 def _has_prefix(job: StoredJob, text: str) -> bool:

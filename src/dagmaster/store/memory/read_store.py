@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.job_filter import JobFilter
     from dagmaster.ports.read_store import (
         AttemptRecord,
         DiagnosisFacts,
         FootprintRecord,
-        JobFilter,
         LogFilter,
         NodeFilter,
         NodeRecord,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus
 from dagmaster.ports.ids import EPOCH_MS
+from dagmaster.ports.job_columns import JOB_COLUMNS
+from dagmaster.ports.job_filter import JOB_FILTER, Match, active_fields
 from dagmaster.store.postgres.named_queries import Query, compile_query, parts
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.status import NodeStatus
     from dagmaster.json_types import JsonObject
-    from dagmaster.ports.read_store import JobFilter
+    from dagmaster.ports.job_filter import JobFilter
 
 MAX_BIGINT: Final = 2**63 - 1
 MAX_INTEGER: Final = 2**31 - 1
@@ -28,11 +30,10 @@ LAST_SECOND: Final = 253402300799.0
 _SURROGATES: Final = range(0xD800, 0xE000)
 
 _NEWEST_FIRST: Final = "DESC"
-_EQUALITIES: Final = ("workflow_id", "submitted_by", "correlation_id", "idempotency_key")
 _NAMES: Final = ("own_name", "default_name")
 _TEXT_PREFIXES: Final = ("own_name_prefix", "default_name_prefix", "submitter_prefix", "correlation_prefix")
+_TYPES: Final = {column.name: column.type for column in JOB_COLUMNS}
 _Alternatives = tuple[tuple[str, ...], ...]
-_TIMES: Final = ("created_after", "created_before", "finished_after", "finished_before")
 
 
 class JobQuery:
@@ -47,10 +48,8 @@ class JobQuery:
         self._statuses = tuple(status for status in JobStatus if status in job_filter.statuses)
         if after_id is not None:
             self._add_number("after", "after_id", bigint(after_id))
-        self._add_fields(job_filter)
-        self._add_times(job_filter)
-        if job_filter.text:
-            self._add_text(job_filter.text)
+        for name, declared, value in active_fields(job_filter):
+            self._add(name, declared.match, value)
 
     def page(self, limit: int, *, oldest_first: bool = False) -> tuple[Query, JsonObject]:
         """Return the query for the newest or the oldest jobs that match, and its parameters."""
@@ -63,47 +62,53 @@ class JobQuery:
         query = _counts_query(tuple(self._conditions), tuple(self._alternatives), self._statuses)
         return query, self.params
 
-    def _add_fields(self, job_filter: JobFilter) -> None:
-        for field in _EQUALITIES:
-            value = getattr(job_filter, field)
-            if value == "" and field == "submitted_by":
-                self._conditions.append("no_submitter")
-            elif value is not None:
-                self._conditions.append(field)
-                self.params[field] = value
-                self.is_empty |= not is_storable(value)
-        if job_filter.name is not None:
-            self._alternatives.append(_NAMES)
-            self.params["name"] = job_filter.name
-            self.is_empty |= not is_storable(job_filter.name)
-        if job_filter.version is not None:
-            self._add_number("version", "version", job_filter.version, MAX_INTEGER)
-        if job_filter.parent_job_id is not None:
-            self._add_number("parent_job_id", "parent_job_id", bigint(job_filter.parent_job_id))
-        if job_filter.resumed_from:
-            self._conditions.append("resumed_from")
-            self.params["resumed_from"] = [
-                number for number in map(bigint, job_filter.resumed_from) if number is not None
-            ]
+    def _add(self, name: str, match: Match, value: Any) -> None:
+        match match:
+            case Match.STATUS:
+                pass  # The query has a branch for each.
+            case Match.PREFIX:
+                if value:
+                    self._add_prefix(value)
+            case Match.NUMBER:
+                self._add_number(name, name, value, MAX_INTEGER)
+            case Match.ID:
+                self._add_number(name, name, bigint(value))
+            case Match.IDS:
+                self._conditions.append(name)
+                self.params[name] = [number for number in map(bigint, value) if number is not None]
+            case Match.AFTER | Match.BEFORE:
+                self._add_time(name, match, value)
+            case Match.TEXT:
+                self._add_text(name, value)
+            case _:
+                assert_never(match)
 
     def _add_number(self, condition: str, param: str, value: int | None, largest: int = MAX_BIGINT) -> None:
         self._conditions.append(condition)
         self.params[param] = value
         self.is_empty |= value is None or not 0 <= value <= largest
 
-    def _add_times(self, job_filter: JobFilter) -> None:
-        for field in _TIMES:
-            seconds = getattr(job_filter, field)
-            if seconds is not None:
-                self._conditions.append(field)
-                self.params[field] = clamp_time(seconds)
-        if job_filter.created_after is not None:
-            self.params["created_after_id"] = first_id(self.params["created_after"] - _CLOCK_SLACK_SECONDS)
-        for field in ("created_before", "finished_before"):
-            if field in self.params:
-                self.params[f"{field}_id"] = first_id(self.params[field] + _CLOCK_SLACK_SECONDS)
+    def _add_time(self, name: str, match: Match, seconds: float) -> None:
+        """Add a bound of a time, and of the id, which begins with the time at which the job was made."""
+        self._conditions.append(name)
+        at = self.params[name] = clamp_time(seconds)
+        slack = -_CLOCK_SLACK_SECONDS if match is Match.AFTER else _CLOCK_SLACK_SECONDS
+        # A job was made before it finished: no bound follows from when it finished at the earliest.
+        if name != "finished_after":
+            self.params[f"{name}_id"] = first_id(at + slack)
 
-    def _add_text(self, text: str) -> None:
+    def _add_text(self, name: str, text: str) -> None:
+        if name == "submitted_by" and not text:
+            self._conditions.append("no_submitter")
+            return
+        if name == "name":
+            self._alternatives.append(_NAMES)
+        else:
+            self._conditions.append(name)
+        self.params[name] = text
+        self.is_empty |= not is_storable(text)
+
+    def _add_prefix(self, text: str) -> None:
         prefixes: tuple[str, ...] = _TEXT_PREFIXES
         self.params["prefix"], self.params["prefix_end"] = text, end_of_prefix(text)
         self.is_empty |= not is_storable(text)
@@ -169,7 +174,8 @@ def _counts_query(
 
 def _matches(conditions: tuple[str, ...], alternatives: _Alternatives) -> list[dict[str, str]]:
     """Return the FROM and WHERE of each way in which a job can match."""
-    texts = {**parts("job_list"), "id_prefix": _id_prefix()}
+    equalities = {name: _equality(name) for name in JOB_FILTER}
+    texts = {**equalities, **parts("job_list"), "id_prefix": _id_prefix()}
     return [
         {
             "source": texts["jobs"],
@@ -177,6 +183,12 @@ def _matches(conditions: tuple[str, ...], alternatives: _Alternatives) -> list[d
         }
         for chosen in product(*alternatives)
     ]
+
+
+def _equality(name: str) -> str:
+    """Return the condition of a field that has no part of its own."""
+    declared = JOB_FILTER[name]
+    return _fill("equality", column=declared.column, value=f":{name}::{_TYPES.get(declared.column, 'text')}")
 
 
 def _id_prefix() -> str:

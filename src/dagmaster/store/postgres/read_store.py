@@ -51,12 +51,12 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.ports.job_filter import JobFilter
     from dagmaster.ports.read_store import (
         AttemptRecord,
         ChildCounts,
         DiagnosisFacts,
         FootprintRecord,
-        JobFilter,
         LogFilter,
         LogRecord,
         NodeFilter,

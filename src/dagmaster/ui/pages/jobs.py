@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.views import JobStatus
@@ -24,6 +24,8 @@ SPANS: Final = {
     "30d": "last 30 days",
 }
 """Times to choose from. Others can be written in the address: an age, a date, a time."""
+SHOWN: Final = ("text", "workflow_id", "submitted_by", "since")
+"""The filters that always have a field."""
 MAX_BULK: Final = 100
 """How many jobs are changed at once: each of them is a command of its own."""
 
@@ -33,28 +35,18 @@ class JobsQuery:
     """What the address asks for, as text: it is shown again as it was typed."""
 
     statuses: tuple[str, ...] = ()
-    workflow_id: str = ""
-    submitted_by: str = ""
-    text: str = ""
-    since: str = ""
-    finished_since: str = ""
-    correlation_id: str = ""
-    parent_job_id: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """The other parameters of the filter of jobs, by name."""
 
     def path(self, **changes: str) -> str:
         """Return the address of this list, or of another page of it."""
         pairs = [("status", status) for status in self.statuses]
-        names = (
-            "workflow_id",
-            "submitted_by",
-            "text",
-            "since",
-            "finished_since",
-            "correlation_id",
-            "parent_job_id",
-        )
-        pairs += [(name, getattr(self, name)) for name in names]
-        return with_query(PATH, *pairs, **changes)
+        return with_query(PATH, *pairs, *self.texts.items(), **changes)
+
+    @property
+    def others(self) -> list[tuple[str, str]]:
+        """Return the filters that are shown only while they are set."""
+        return [(name, text) for name, text in self.texts.items() if text and name not in SHOWN]
 
     @property
     def is_filtered(self) -> bool:
@@ -102,7 +94,8 @@ def jobs_page(
     """Return the list of jobs."""
     views = () if page is None else page.items
     following = None if page is None else page.next_cursor
-    spans = SPANS if query.since in SPANS else {**SPANS, query.since: f"since {query.since}"}
+    since = query.texts.get("since", "")
+    spans = SPANS if since in SPANS else {**SPANS, since: f"since {since}"}
     return JobsPage(
         query=query,
         problem=problem,

@@ -18,8 +18,7 @@ from dagmaster.errors import CursorInvalid, DagmasterError, QueryInvalid
 from dagmaster.http.parameters import Cursor
 from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
-from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_NAME, MAX_SUBMITTER
-from dagmaster.ports.read_store import JobFilter
+from dagmaster.ports.job_filter import JOB_FILTER, JobFilter, Match
 from dagmaster.text_format import format_count
 from dagmaster.ui.notices import Notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
@@ -30,8 +29,10 @@ routes = PageRoutes()
 ROWS: Final = 50
 WORKFLOWS: Final = 200
 """How many workflows the filter suggests."""
-MAX_WORD: Final = 100
-Word = Annotated[str, Query(max_length=MAX_WORD)]
+TEXTS: Final = tuple(
+    one.parameter for one in JOB_FILTER.values() if one.match not in (Match.STATUS, Match.IDS)
+)
+"""The parameters of a filter that have one text."""
 Action = Annotated[Literal["cancel", "resume"], Query()]
 JobIds = Annotated[list[str], Query(alias="job_id", max_length=MAX_BULK)]
 
@@ -41,25 +42,12 @@ async def jobs(
     request: Request,
     app: App,
     status: Annotated[list[str] | None, Query(max_length=20)] = None,
-    workflow_id: Word = "",
-    submitted_by: Annotated[str, Query(max_length=MAX_SUBMITTER)] = "",
-    text: Annotated[str, Query(max_length=MAX_NAME)] = "",
-    since: Word = "",
-    finished_since: Word = "",
-    correlation_id: Annotated[str, Query(max_length=MAX_CORRELATION_ID)] = "",
-    parent_job_id: Word = "",
     cursor: Cursor = None,
 ) -> Response:
     """List jobs, newest first."""
     query = JobsQuery(
         statuses=tuple(word.lower() for word in status or ()),
-        workflow_id=workflow_id.strip(),
-        submitted_by=submitted_by.strip(),
-        text=text.strip(),
-        since=since.strip(),
-        finished_since=finished_since.strip(),
-        correlation_id=correlation_id.strip(),
-        parent_job_id=parent_job_id.strip(),
+        texts={name: request.query_params.get(name, "").strip() for name in TEXTS},
     )
     published = await list_workflows(app, limit=WORKFLOWS)
     workflows = [workflow.workflow_id for workflow in published.items]
@@ -113,22 +101,16 @@ def _bulk_notice(action: str, count: int, problems: list[str]) -> Notice:
 
 
 def _job_filter(query: JobsQuery) -> JobFilter:
-    return parse_job_filter(
-        now=time.time(),
-        statuses=query.statuses,
-        workflow_id=query.workflow_id or None,
-        submitted_by=query.submitted_by or None,
-        text=query.text or None,
-        since=query.since or None,
-        finished_since=query.finished_since or None,
-        correlation_id=query.correlation_id or None,
-        parent_job_id=_digits(query.parent_job_id),
-    )
+    for one in JOB_FILTER.values():
+        text = query.texts.get(one.parameter, "")
+        if len(text) > one.max_length:
+            raise QueryInvalid(f"at most {one.max_length} characters", field=one.parameter)
+        if one.match is Match.ID and text:
+            _check_digits(one.parameter, text)
+    texts = {name: text for name, text in query.texts.items() if text}
+    return parse_job_filter(now=time.time(), status=query.statuses, **texts)
 
 
-def _digits(text: str) -> str | None:
-    if not text:
-        return None
+def _check_digits(name: str, text: str) -> None:
     if not (text.isascii() and text.isdigit() and len(text) < 20):  # noqa: PLR2004 - the digits of 64 bits
-        raise QueryInvalid("parent_job_id: the id of a job has only digits")
-    return text
+        raise QueryInvalid(f"{name}: the id of a job has only digits")

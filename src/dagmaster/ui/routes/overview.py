@@ -16,7 +16,7 @@ from dagmaster.application.queries.workflows import list_workflows
 from dagmaster.application.views import JobRecord, JobStatus
 from dagmaster.http.services import App
 from dagmaster.ports.api_keys import Scope
-from dagmaster.ports.read_store import JobFilter
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ui.page_routes import PageRoutes
 from dagmaster.ui.pages.overview import overview_page
 from dagmaster.ui.rendering import render

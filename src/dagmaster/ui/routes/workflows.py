@@ -19,7 +19,7 @@ from dagmaster.errors import QueryInvalid
 from dagmaster.http.parameters import Cursor, Version, WorkflowId
 from dagmaster.http.services import App, Compiler
 from dagmaster.ports.api_keys import Scope
-from dagmaster.ports.read_store import JobFilter
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ui.notices import Notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
 from dagmaster.ui.pages.workflow import (

@@ -16,10 +16,10 @@ from dagmaster.application.queries.jobs import (
 )
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import CursorInvalid, JobNotFound
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ports.read_store import (
     ChildCounts,
     FootprintRecord,
-    JobFilter,
     NodeRecord,
     PendingCommand,
     WaitInfo,

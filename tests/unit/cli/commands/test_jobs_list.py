@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from dagmaster.cli.commands import jobs_list
 from dagmaster.client.system import LocalSystem
 from dagmaster.engine.status import JobStatus
-from dagmaster.ports.read_store import JobFilter
+from dagmaster.ports.job_filter import JobFilter
 from tests.unit.application.world import FakeReadStore, a_record, an_application, run
 
 

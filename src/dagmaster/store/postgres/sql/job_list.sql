@@ -90,13 +90,13 @@ j.is_hidden
 -- Jobs after a page.
 j.id < :after_id::bigint
 
+-- name: equality
+-- Jobs with a value in a column: a field of the filter that has no part of its name.
+j.{column} = {value}
+
 -- name: workflow_id
 -- Jobs of a workflow. Compared byte by byte, as their index is.
 j.workflow_id COLLATE "C" = :workflow_id::text
-
--- name: version
--- Jobs of a version of their workflow.
-j.version = :version::integer
 
 -- name: own_name
 -- Jobs that were given this name.
@@ -113,18 +113,6 @@ j.submitted_by = :submitted_by::text AND j.submitted_by <> ''
 -- name: no_submitter
 -- Jobs without a submitter.
 j.submitted_by = ''
-
--- name: correlation_id
--- Jobs with a correlation id.
-j.correlation_id = :correlation_id::text
-
--- name: idempotency_key
--- Jobs with an idempotency key, of every submitter.
-j.idempotency_key = :idempotency_key::text
-
--- name: parent_job_id
--- Child jobs of a job.
-j.parent_job_id = :parent_job_id::bigint
 
 -- name: resumed_from
 -- Jobs that were resumed from others.
