@@ -18,7 +18,9 @@ async def test_finished_tasks_are_listed_across_jobs_newest_first(world):
     async def tasks_of(**selection):
         page = await finished.page(FinishedTaskFilter(**selection))
         assert page.after is None
-        return [(record.job_id, record.attempt.node_id, record.attempt.status) for record in page.records]
+        return [
+            (record.attempt.job_id, record.attempt.node_id, record.attempt.status) for record in page.records
+        ]
 
     expected = [
         (played.job_id, node_id, AttemptStatus(status))
@@ -33,9 +35,7 @@ async def test_finished_tasks_are_listed_across_jobs_newest_first(world):
     assert await tasks_of(queue="other") == await tasks_of(queue="\0") == await tasks_of(job_id="1") == []
     assert await tasks_of(worker_id="x") == await tasks_of(job_id="9" * 30) == []
     (record,) = (await finished.page(FinishedTaskFilter(), limit=1)).records
-    (same,) = [
-        one for one in await reader.attempts(second.job_id, "tiles__1") if one.completed_at is not None
-    ]
+    (same,) = [one for one in await reader.attempts(second.job_id, "tiles__1") if one.finished_at is not None]
     assert record.attempt == same
     assert await tasks_of(since=record.position[0] + 1.0) == []
     choices: tuple[dict[str, Any], ...] = ({}, {"job_id": first.job_id})
@@ -43,7 +43,7 @@ async def test_finished_tasks_are_listed_across_jobs_newest_first(world):
         pages, after = [], None
         while True:
             page = await finished.page(FinishedTaskFilter(**chosen), after=after, limit=2)
-            pages += [(one.job_id, one.attempt.node_id) for one in page.records]
+            pages += [(one.attempt.job_id, one.attempt.node_id) for one in page.records]
             after = page.after
             if after is None:
                 break

@@ -22,10 +22,11 @@ from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ports.job_records import ParentNode, StoredWorkflow
 from dagmaster.ports.json_text import JsonText
-from dagmaster.ports.read_store import ChildCounts, LogFilter, NodeFilter, NodeValues, TaskFilter
+from dagmaster.ports.read_store import LogFilter, NodeFilter, TaskFilter
 from dagmaster.ports.task_journal import LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.records.fleet import LeftJobsRecord, LeftTasksRecord, TaskNodeRecord
+from dagmaster.records.nodes import ChildCounts, NodeValues, ProgressRecord
 from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, submitted
 from tests.conformance.stores import PostgresWorld
 from tests.patience import PATIENCE_SECONDS
@@ -449,7 +450,7 @@ async def test_the_nodes_of_a_job_are_read_by_id_with_their_tasks(world):
     assert list(nodes) == ["plan", "tiles__2"]
     plan, claimed = nodes["plan"], nodes["tiles__2"]
     assert (plan.status, plan.job_id, plan.workflow_id) == (NodeStatus.COMPLETED, played.job_id, "tiles")
-    assert (plan.attempt, plan.handler_version, plan.task_id, plan.fan_out_index) == (1, "7", None, -1)
+    assert (plan.attempt, plan.handler_version, plan.task_id, plan.fan_out_index) == (1, "7", None, None)
     assert plan.finished_at is not None
     assert plan.updated_at is not None
     assert plan.updated_at >= plan.finished_at
@@ -482,7 +483,7 @@ async def test_the_children_of_a_fan_out_are_counted_and_listed(world):
     pages, after = [], None
     while page := await reader.list_nodes(NodeFilter(job_id=played.job_id), after=after, limit=2):
         pages.append([record.node_id for record in page])
-        after = (page[-1].parent_node_id or "", page[-1].fan_out_index, page[-1].node_id)
+        after = page[-1].place_in_job
     assert pages == [["plan", "tiles"], ["tiles__0", "tiles__1"], ["tiles__2"]]
 
 
@@ -534,10 +535,10 @@ async def test_attempts_are_the_finished_ones_and_the_one_in_flight(world):
     assert failed.worker is not None
     assert failed.worker.endswith(f":{os.getpid()}")
     assert failed.claimed_at is not None
-    assert failed.completed_at is not None
-    assert failed.dispatched_at <= failed.claimed_at <= failed.completed_at
+    assert failed.finished_at is not None
+    assert failed.dispatched_at <= failed.claimed_at <= failed.finished_at
     (claimed,) = await reader.attempts(played.job_id, "tiles__2")
-    assert (claimed.attempt, claimed.status, claimed.completed_at, claimed.error) == (
+    assert (claimed.attempt, claimed.status, claimed.finished_at, claimed.error) == (
         1,
         "CLAIMED",
         None,
@@ -627,11 +628,18 @@ async def test_pages_of_tasks_lose_nothing_while_tasks_of_other_machines_are_add
 async def test_progress_is_shown_while_a_task_is_in_flight(world):
     played, reader = await tiled(world), await world.reader()
     (task,) = await reader.tasks(TaskFilter(job_id=played.job_id))
-    await played.worker.progress({task.task_id: (played.tokens["tiles__2"], '{"done": 1}')})
+    await played.worker.progress(
+        {task.task_id: (played.tokens["tiles__2"], '{"current": 1, "message": "one"}')}
+    )
     (node,) = await reader.nodes(played.job_id, ["tiles__2"])
     (attempt,) = await reader.attempts(played.job_id, "tiles__2")
     (task,) = await reader.tasks(TaskFilter(job_id=played.job_id))
-    assert node.progress == attempt.progress == task.progress == {"done": 1}
+    assert (
+        node.progress
+        == attempt.progress
+        == task.progress
+        == ProgressRecord(current=1, total=None, message="one")
+    )
 
 
 async def test_a_waiting_node_has_the_reason_why_it_waits(world):
@@ -751,7 +759,7 @@ async def test_a_timeline_has_every_attempt_and_every_node_that_ran_without_a_ta
             attempt.worker,
             attempt.dispatched_at,
         )
-        assert row.finished_at == attempt.completed_at
+        assert row.finished_at == attempt.finished_at
         assert row.started_at in (attempt.started_at, attempt.claimed_at)
 
 
@@ -1102,7 +1110,7 @@ async def test_a_service_that_stopped_is_listed_for_an_hour(world):
     await world.move(3000.0)
     assert [each.worker_id for each in (await reader.fleet()).workers] == [id_of(worker)]
     await world.move(700.0)
-    assert (await reader.fleet()).workers == []
+    assert (await reader.fleet()).workers == ()
 
 
 async def test_a_dead_worker_of_several_tasks_names_those_that_crashed_since(world):

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from dagmaster.application.job_snapshot import JobSnapshot
     from dagmaster.engine.diagnosis.reasons import Reason
     from dagmaster.json_types import JsonObject
-    from dagmaster.ports.read_store import NodeRecord, PendingCommand
+    from dagmaster.ports.read_store import PendingCommand
+    from dagmaster.records.nodes import NodeRecord
 
 REPORT_AFTER_SECONDS: Final = 5.0
 """A task or a job that waits for less than this is not reported."""

@@ -19,7 +19,7 @@ from dagmaster.errors import CursorInvalid, QueryInvalid
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dagmaster.ports.read_store import Position
+    from dagmaster.records.page import Position
 
 T = TypeVar("T")
 

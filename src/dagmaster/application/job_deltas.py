@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.job_snapshot import JobSnapshot
 from dagmaster.application.node_lookup import child_of
 from dagmaster.application.queries.events_and_logs import event_view
-from dagmaster.application.queries.nodes import task_view
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.stream_messages import EndReason, MessageType, StreamMessage, end, message
 from dagmaster.engine.graph import Kind
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.job_feed import EventPosition, JobFeed, NodeKey
-    from dagmaster.ports.read_store import ChildCounts, NodeRecord
     from dagmaster.records.jobs import JobRecord
+    from dagmaster.records.nodes import ChildCounts, NodeRecord
 
 MAX_EVENTS: Final = 500
 """The most events of one message."""
@@ -122,7 +121,7 @@ class DeltaReader:
         tasks: dict[str, list[dict[str, object]]] = {context.job_id: [] for context in contexts}
         redactors = {context.job_id: context.redact for context in contexts}
         for record in await self._feed.claimed_tasks(list(tasks), limit=MAX_TASKS) if tasks else ():
-            tasks[record.job_id].append(task_view(record, redactors[record.job_id]).to_dict())
+            tasks[record.job_id].append(redacted(record, redactors[record.job_id]).to_dict())
         return [message(MessageType.TASKS, {"tasks": tasks[context.job_id]}) for context in contexts]
 
     async def _count_children(

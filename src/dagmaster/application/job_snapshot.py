@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.node_lookup import describe_action, spec_of
 from dagmaster.application.secret_inputs import JobRedactor
-from dagmaster.application.views.nodes import ChildrenView, NodeView, ProgressView
 from dagmaster.engine.graph import ApprovalSpec, Kind, TaskSpec, WorkflowSpec
 from dagmaster.engine.groups import begun_groups, shown_status
 from dagmaster.engine.shown_graph import shown_graph
-from dagmaster.engine.status import TERMINAL_NODE, NodeStatus, SkipReason, isolation_after
-from dagmaster.ports.read_store import ChildCounts, NodeRecord
+from dagmaster.engine.status import TERMINAL_NODE, NodeStatus, SkipReason
 from dagmaster.records.fleet import FleetCounts
+from dagmaster.records.nodes import ChildCounts, ChildrenRecord, NodeRecord
+from dagmaster.records.redacted import redacted
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.status import JobStatus
-    from dagmaster.ports.read_store import PendingCommand, WaitInfo
+    from dagmaster.ports.read_store import PendingCommand
     from dagmaster.records.fleet import QueueBacklog
     from dagmaster.records.jobs import JobRecord
+    from dagmaster.records.nodes import WaitInfo
 
 
 _NO_FLEET: Final = FleetCounts(0, 0)
@@ -81,7 +82,7 @@ class JobSnapshot:
                 counts[name] = counts.get(name, 0) + count
         return counts
 
-    def children_of(self, node_id: str) -> ChildrenView | None:
+    def children_of(self, node_id: str) -> ChildrenRecord | None:
         """Return the children of a fan-out by status; None if it has none."""
         children = self.children.get(node_id)
         if children is None:
@@ -111,8 +112,12 @@ class JobSnapshot:
         # A fan-out that a resume reopens starts at once, unless it waits for nodes before it.
         return None if children is None else max(resumed, first or resumed)
 
-    def node_view(self, record: NodeRecord) -> NodeView:
-        """Return the view of a node of this job."""
+    def node_view(self, record: NodeRecord) -> NodeRecord:
+        """Return a node of this job as it is shown."""
+        return redacted(self.describe(record), self.redact)
+
+    def describe(self, record: NodeRecord) -> NodeRecord:
+        """Return a node with what is known of it from the graph, the wait and the child job; it is not redacted."""
         spec = spec_of(self.graph, record.node_id)
         wait, child_job = self.waits.get(record.node_id), self.child_jobs.get(record.node_id)
         is_reused = (
@@ -122,21 +127,22 @@ class JobSnapshot:
         )
         message = wait.message if wait is not None and isinstance(spec, ApprovalSpec) else None
         return replace(
-            node_view(record, redact=self.redact, started_at=self.started_at(record)),
+            record,
+            started_at=self.started_at(record),
             job_id=self.job.job_id,
             kind=None if spec is None else spec.kind,
             action=None if spec is None else describe_action(spec),
             status=self.status_of(record),
             is_reused=is_reused,
-            message=self.redact(message),
+            message=message,
             children=self.children_of(record.node_id),
             child_job_id=None if child_job is None else child_job[0],
             child_job_status=None if child_job is None else child_job[1],
         )
 
 
-class NodeViews(Mapping[str, NodeView]):
-    """The views of a job's nodes, each made when it is asked for: a screen shows a few of 100,000."""
+class NodeViews(Mapping[str, NodeRecord]):
+    """A job's nodes as they are shown, each made when it is asked for: a screen shows a few of 100,000."""
 
     __slots__ = ("_more", "_snapshot")
 
@@ -144,7 +150,7 @@ class NodeViews(Mapping[str, NodeView]):
         self._snapshot = snapshot
         self._more = more or {}
 
-    def __getitem__(self, node_id: str) -> NodeView:
+    def __getitem__(self, node_id: str) -> NodeRecord:
         record = self._more.get(node_id)
         if record is None and node_id not in self._snapshot.graph.specs:
             raise KeyError(node_id)
@@ -206,56 +212,10 @@ def _is_settled(record: NodeRecord, before: NodeRecord | None) -> bool:
 # ── Records → views ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def node_view(record: NodeRecord, *, redact: JobRedactor, started_at: float | None) -> NodeView:
-    """Return the view of a node's record, as far as it is known without the graph."""
-    return NodeView(
-        job_id=record.job_id,
-        node_id=record.node_id,
-        kind=None,
-        action=None,
-        status=record.status,
-        skip_reason=record.skip_reason,
-        branch=record.branch,
-        attempt=record.attempt,
-        failed_attempts=record.failed_attempts,
-        lost_attempts=record.lost_attempts,
-        shared_losses=record.shared_losses,
-        isolation=isolation_after(record.shared_losses),
-        is_reused=False,
-        is_cancelling=record.cancel_request is not None,
-        parent_node_id=record.parent_node_id,
-        fan_out_index=None if record.parent_node_id is None else record.fan_out_index,
-        started_at=started_at,
-        finished_at=record.finished_at,
-        updated_at=record.updated_at,
-        wake_at=record.wake_at,
-        queue=record.queue,
-        worker_id=record.worker_id,
-        progress=progress_view(redact(record.progress)),
-        message=None,
-        children=None,
-        child_job_id=None,
-        child_job_status=None,
-        error=redact(record.error),
-    )
-
-
-def children_view(total: int, children: ChildCounts) -> ChildrenView:
+def children_view(total: int, children: ChildCounts) -> ChildrenRecord:
     """Return the counts of children; those without a row yet are PENDING."""
     counts = {status.value: count for status, count in children.counts.items()}
     missing = total - sum(counts.values())
     if missing > 0:
         counts[NodeStatus.PENDING.value] = counts.get(NodeStatus.PENDING.value, 0) + missing
-    return ChildrenView(total=total, counts=counts)
-
-
-def progress_view(progress: Mapping[str, Any] | None) -> ProgressView | None:
-    """Return the progress of a handler."""
-    # A task that only saved checkpoints has a list of those.
-    if progress is None or "current" not in progress:
-        return None
-    return ProgressView(
-        current=progress.get("current") or 0.0,
-        total=progress.get("total"),
-        message=str(progress.get("message") or ""),
-    )
+    return ChildrenRecord(total=total, counts=counts)

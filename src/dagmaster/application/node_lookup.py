@@ -10,7 +10,7 @@ from dagmaster.engine.groups import all_members, has_members, is_group_start
 from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
-from dagmaster.ports.read_store import NodeRecord
+from dagmaster.records.nodes import NodeRecord
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:

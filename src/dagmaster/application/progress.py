@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagmaster.application.context import Application
-    from dagmaster.application.views.nodes import ProgressView, TaskView
+    from dagmaster.records.nodes import ProgressRecord
+    from dagmaster.records.tasks import TaskRecord
 
 CURRENT_TASKS: Final = 20
 _RUNNING: Final = (NodeStatus.DISPATCHED, NodeStatus.CLAIMED, NodeStatus.RUNNING)
@@ -71,7 +72,7 @@ async def _current_tasks(app: Application, job_id: str) -> list[CurrentTaskView]
     return [_current_task(task) for task in page.items]
 
 
-def _current_task(task: TaskView) -> CurrentTaskView:
+def _current_task(task: TaskRecord) -> CurrentTaskView:
     share = _share(task.progress)
     return CurrentTaskView(
         node_id=task.node_id,
@@ -82,7 +83,7 @@ def _current_task(task: TaskView) -> CurrentTaskView:
     )
 
 
-def _share(progress: ProgressView | None) -> float | None:
+def _share(progress: ProgressRecord | None) -> float | None:
     if progress is None or not progress.total or progress.total <= 0:
         return None
     return min(max(progress.current / progress.total, 0.0), 1.0)

@@ -9,16 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagmaster.records.jobs import JobRecord
+from dagmaster.records.nodes import NodeRecord
 from dagmaster.records.redacted import has_secrets, redacted
+from dagmaster.records.tasks import AttemptRecord, TaskRecord
 from dagmaster.redaction import REDACTED, redactor, secret_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from dagmaster.application.context import Application
     from dagmaster.json_types import JsonObject, JsonValue
 
-R = TypeVar("R", bound=JobRecord)
+R = TypeVar("R", JobRecord, NodeRecord, TaskRecord, AttemptRecord)
 
 
 class JobRedactor:
@@ -43,9 +45,14 @@ class JobRedactor:
             for name, value in inputs.items()
         }
 
-    def with_secrets(self, more: Collection[str]) -> Callable[[Any], Any]:
-        """Return a function that redacts these secrets, too."""
-        return redactor([*self.secrets, *more]) if more else self._redact
+    def with_secrets(self, more: Collection[str]) -> JobRedactor:
+        """Return a redactor of these secrets as well."""
+        if not more:
+            return self
+        wider = JobRedactor(self._declarations, {})
+        wider.secrets = [*self.secrets, *more]
+        wider._redact = redactor(wider.secrets)
+        return wider
 
 
 def redact_definition(definition: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.views.events_and_logs import EventView, LogLineView, LogView
 from dagmaster.application.views.footprints import FootprintsView
 from dagmaster.application.views.jobs import CountsView, JobDetailView, JobProgressReportView, JobProgressView
-from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeView, TaskView
+from dagmaster.application.views.nodes import NodeDetailView
 from dagmaster.application.views.results import CommandResult, ResumePlanView, SubmitResult
 from dagmaster.application.views.why import JobWhyView, NodeWhyView
 from dagmaster.client import following
@@ -23,6 +23,8 @@ from dagmaster.client.request_bodies import (
 from dagmaster.errors import QueryInvalid
 from dagmaster.ports.read_records import NodeFilter
 from dagmaster.records.jobs import JobRecord
+from dagmaster.records.nodes import NodeRecord
+from dagmaster.records.tasks import AttemptRecord, TaskRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Sequence
@@ -231,7 +233,7 @@ class JobMethods:
         """Explain a node, link by link to the root cause."""
         return get("jobs", job_id or LAST, "nodes", node_id, "why")
 
-    @returns_page(NodeView)
+    @returns_page(NodeRecord)
     def list_children(
         self,
         job_id: str | None,
@@ -253,7 +255,7 @@ class JobMethods:
             limit=limit,
         )
 
-    @returns_page(NodeView)
+    @returns_page(NodeRecord)
     def list_nodes(
         self, node_filter: NodeFilter | None = None, *, cursor: str | None = None, limit: int = 100
     ) -> Request:
@@ -271,7 +273,7 @@ class JobMethods:
         }
         return get(*path, **query, cursor=cursor, limit=limit)
 
-    @returns_page(TaskView)
+    @returns_page(TaskRecord)
     def list_tasks(
         self, task_filter: TaskFilter | None = None, *, cursor: str | None = None, limit: int = 100
     ) -> Request:
@@ -279,7 +281,7 @@ class JobMethods:
         query = task_query(task_filter)
         return get("tasks", **query, cursor=cursor, limit=limit)
 
-    @returns_page(AttemptView)
+    @returns_page(AttemptRecord)
     def list_finished_tasks(
         self, task_filter: FinishedTaskFilter | None = None, *, cursor: str | None = None, limit: int = 100
     ) -> Request:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.json_types import JsonValue
-    from dagmaster.ports.read_records import Position
+    from dagmaster.records.page import Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,8 @@ from dagmaster.ports.audit_events import EventType
 
 if TYPE_CHECKING:
     from dagmaster.engine.status import AttemptStatus
-    from dagmaster.ports.read_records import AttemptRecord, Position
+    from dagmaster.records.page import Position
+    from dagmaster.records.tasks import AttemptRecord
 
 ENDS: Final = (
     EventType.NODE_COMPLETED,
@@ -36,12 +37,11 @@ class FinishedTaskFilter:
 
 
 class FinishedTaskRecord(NamedTuple):
-    """A finished attempt, and the job it is of.
+    """A finished attempt.
 
     The position is (at, job id, number) of the event that ended it.
     """
 
-    job_id: str
     attempt: AttemptRecord
     position: Position
 

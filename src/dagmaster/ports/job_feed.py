@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from dagmaster.ports.audit_events import StoredEvent
-    from dagmaster.ports.read_records import ChildCounts, NodeRecord, TaskRecord
     from dagmaster.records.jobs import JobRecord
+    from dagmaster.records.nodes import ChildCounts, NodeRecord
+    from dagmaster.records.tasks import TaskRecord
 
 EventPosition = tuple[str, int]
 """A job, and the number of the last event of it that is known."""

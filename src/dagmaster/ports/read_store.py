@@ -14,22 +14,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dagmaster.ports.read_records import (
     ALL_LOGS,
-    AttemptRecord,
-    ChildCounts,
     DiagnosisFacts,
     FootprintRecord,
     JobEvent,
     LogFilter,
     LogRecord,
     NodeFilter,
-    NodeRecord,
-    NodeValues,
     PendingCommand,
-    Position,
     TaskFilter,
-    TaskRecord,
-    WaitInfo,
 )
+from dagmaster.records.nodes import NodeRecord, NodeValues, WaitInfo
+from dagmaster.records.page import Position
+from dagmaster.records.tasks import TaskRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -47,12 +43,12 @@ if TYPE_CHECKING:
     from dagmaster.records.fleet import FleetCounts, FleetRecord, QueueBacklog
     from dagmaster.records.handlers import HandlerRecord
     from dagmaster.records.jobs import JobRecord
+    from dagmaster.records.nodes import ChildCounts
+    from dagmaster.records.tasks import AttemptRecord
     from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 
 __all__ = [
     "ALL_LOGS",
-    "AttemptRecord",
-    "ChildCounts",
     "DiagnosisFacts",
     "FootprintRecord",
     "JobEvent",

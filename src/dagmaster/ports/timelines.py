@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.ports.read_records import Position
+    from dagmaster.records.page import Position
 
 
 class TimelineRecord(NamedTuple):

@@ -7,6 +7,8 @@ from typing import Any, Generic, TypeVar
 
 from dagmaster.records.record import Record
 
+Position = tuple[int | float | str, ...]
+"""Where a page ended: the key of its last record."""
 T = TypeVar("T", bound=Record)
 
 

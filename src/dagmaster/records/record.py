@@ -44,6 +44,11 @@ READ_AT: Final = derived(lambda _values, read_at: read_at)
 """Metadata of a field that says when the record was read."""
 
 
+def placed(*, after: str) -> dict[str, Any]:
+    """Return the metadata of a field that has its place in the JSON after another one, of a base class."""
+    return {_SHOWN_AFTER: after}
+
+
 def shown(*, after: str) -> Callable[[F], F]:
     """Make a property part of the JSON, after a field or another such property: `@property` stands above it."""
 
@@ -99,13 +104,19 @@ def shown_types(record: type[Any]) -> dict[str, Any]:
     JSON values, whose type is recursive, are Any.
     """
     hints = _type_hints(record)
-    types = {field.name: hints[field.name] for field in fields(record) if not field.metadata.get("internal")}
+    parts = [field for field in fields(record) if not field.metadata.get("internal")]
+    types = {part.name: hints[part.name] for part in parts if _SHOWN_AFTER not in part.metadata}
+    placed_parts = [(part.name, part.metadata[_SHOWN_AFTER]) for part in parts if part.name not in types]
+    for name, after in placed_parts:
+        types = _inserted(types, after, name, hints[name])
     for name, getter in _shown_properties(record).items():
-        after = getattr(getter, _SHOWN_AFTER)
-        position = list(types).index(after) + 1
-        items = list(types.items())
-        types = dict([*items[:position], (name, _type_hints(getter)["return"]), *items[position:]])
+        types = _inserted(types, getattr(getter, _SHOWN_AFTER), name, _type_hints(getter)["return"])
     return types
+
+
+def _inserted(types: dict[str, Any], after: str, name: str, hint: Any) -> dict[str, Any]:
+    position, items = list(types).index(after) + 1, list(types.items())
+    return dict([*items[:position], (name, hint), *items[position:]])
 
 
 def as_member(of: type[E], value: str) -> E | str:

@@ -44,7 +44,8 @@ S = TypeVar("S", bound=SecretRecord)
 
 def has_secrets(record: SecretRecord) -> bool:
     """Return whether a record has a value that can contain secrets."""
-    return any(getattr(record, name) for name, _ in _secret_fields(type(record)))
+    values = (getattr(record, name) for name, _ in _secret_fields(type(record)))
+    return any(has_secrets(value) if isinstance(value, SecretRecord) else value for value in values)
 
 
 def redacted(record: S, redact: Redactor) -> S:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from dagmaster.application.views import JobDetailView
-    from dagmaster.application.views.nodes import NodeView
+    from dagmaster.records.nodes import NodeRecord
     from dagmaster.session.job import Job
 
 MAX_ROWS: Final = 50
@@ -216,7 +216,7 @@ def _holds(view: JobDetailView) -> set[str]:
     }
 
 
-def _row(node: NodeView) -> tuple[str, ...]:
+def _row(node: NodeRecord) -> tuple[str, ...]:
     is_timed = node.started_at is not None and node.finished_at is not None and node.kind is not Kind.GROUP
     seconds = f"{(node.finished_at or 0) - (node.started_at or 0):.1f}" if is_timed else ""
     error = "" if node.error is None else format_error(node.error)

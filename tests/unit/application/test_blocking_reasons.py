@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.application import blocking_reasons as module
 from dagmaster.engine.diagnosis.context import QueueState
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import JobStatus, NodeStatus
-from dagmaster.ports.read_store import NodeRecord, PendingCommand, WaitInfo
+from dagmaster.ports.read_store import PendingCommand
 from dagmaster.records.fleet import FleetCounts, QueueBacklog
 from dagmaster.records.jobs import OwnerRecord
+from dagmaster.records.nodes import NodeRecord, WaitInfo
 from tests.unit.application.world import ASKED, DONE, SECRET, a_snapshot
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def test_what_a_job_waits_for_has_a_sentence_a_code_and_data():
 
 
 def test_a_node_that_is_being_cancelled_is_named_with_who_asked():
-    error = {"kind": "cancelled", "message": "cancelled by ada", "by": "ada"}
+    error: dict[str, Any] = {"kind": "cancelled", "message": "cancelled by ada", "by": "ada"}
     running = NodeRecord(node_id="fetch", status=NodeStatus.RUNNING, stopped=True, error=error)
     (reason,) = module.blocking_reasons(a_snapshot(running))
     assert reason.sentence == "fetch is being cancelled by ada; what runs was asked to stop"

@@ -14,7 +14,8 @@ from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import NodeNotFound
-from dagmaster.ports.read_store import DiagnosisFacts, PendingCommand, WaitInfo
+from dagmaster.ports.read_store import DiagnosisFacts, PendingCommand
+from dagmaster.records.nodes import WaitInfo
 from tests.unit.application.world import SECRET, FakeReadStore, a_record, an_application, run
 
 OWNER = Service(id="1", where="h:4", silent_seconds=1.0, lease_seconds=15.0)

@@ -15,7 +15,7 @@ from dagmaster.application.queries.nodes import MEMBERS_AT_ONCE, node_detail
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.views.jobs import JobDetailView
 from dagmaster.engine.status import JobStatus, NodeStatus
-from dagmaster.ports.read_store import NodeRecord
+from dagmaster.records.nodes import NodeRecord
 from dagmaster.records.parsing import parse_record
 from tests.unit.application.world import FakeReadStore, a_record, an_application, graph, run
 

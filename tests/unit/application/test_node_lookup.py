@@ -7,7 +7,7 @@ import pytest
 from dagmaster.application.node_lookup import child_of, dependencies_of, find_node, spec_of
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
-from dagmaster.ports.read_store import NodeRecord
+from dagmaster.records.nodes import NodeRecord
 from tests.unit.application.world import FakeReadStore, a_record, an_application, graph, run
 
 

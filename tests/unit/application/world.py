@@ -23,15 +23,10 @@ from dagmaster.ports.metrics import (
     ThroughputBucket,
     WorkflowMetrics,
 )
-from dagmaster.ports.read_store import (
-    ALL_LOGS,
-    ChildCounts,
-    JobEvent,
-    NodeRecord,
-    NodeValues,
-)
+from dagmaster.ports.read_store import ALL_LOGS, JobEvent
 from dagmaster.records.fleet import FleetCounts, FleetRecord
 from dagmaster.records.jobs import JobRecord, OwnerRecord
+from dagmaster.records.nodes import ChildCounts, NodeRecord, NodeValues
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -231,7 +226,7 @@ class FakeReadStore:
         def position(node: NodeRecord) -> Any:
             if node_filter.job_id is None:
                 return (-int(node.job_id), node.node_id)
-            return (node.parent_node_id or "", node.fan_out_index, node.node_id)
+            return node.place_in_job
 
         if after is not None and node_filter.job_id is None:
             after = (-int(after[0]), after[1])

@@ -6,14 +6,14 @@ import asyncio
 from typing import Any
 
 from dagmaster.application.views import (
+    AttemptRecord,
     AttemptStatus,
-    AttemptView,
     DurationReport,
     FleetRecord,
     NodeStatus,
     Page,
-    ProgressView,
-    TaskView,
+    ProgressRecord,
+    TaskRecord,
 )
 from dagmaster.engine.status import Isolation
 from dagmaster.sdk.handler_registry import handler
@@ -40,17 +40,17 @@ async def quick() -> dict[str, Any]:
     return {}
 
 
-def a_task(**changes: Any) -> TaskView:
+def a_task(**changes: Any) -> TaskRecord:
     values = {
         "task_id": "9", "job_id": "7", "node_id": "tiles__1", "attempt": 1, "queue": "q", "priority": 0, "handler": "h",
         "isolation": Isolation.SHARED, "status": NodeStatus.RUNNING, "dispatched_at": 90.0, "worker_id": "5",
         "claimed_at": 92.0, "started_at": 93.0, "stop_requested_at": None, "progress": None,
     }  # fmt: skip
-    return TaskView(**{**values, **changes})
+    return TaskRecord(**{**values, **changes})
 
 
 def test_a_task_says_how_long_it_waited_and_runs():
-    progress = ProgressView(current=3.0, total=4.0, message="tile 3")
+    progress = ProgressRecord(current=3.0, total=4.0, message="tile 3")
     views = (
         a_task(progress=progress),
         a_task(claimed_at=None, started_at=None, worker_id=None, stop_requested_at=99.0),
@@ -150,9 +150,9 @@ def test_a_wrong_filter_is_explained_and_stays():
 
 
 def test_a_finished_task_says_how_long_it_waited_and_took_and_why_it_failed():
-    view = AttemptView(
+    view = AttemptRecord(
         job_id="7", node_id="tiles__1", attempt=2, task_id="9", status=AttemptStatus.FAILED, queue="q", worker_id="5",
-        worker="host:1", dispatched_at=50.0, claimed_at=51.0, started_at=52.0, finished_at=60.0, duration_seconds=8.0,
+        worker="host:1", dispatched_at=50.0, claimed_at=51.0, started_at=52.0, finished_at=60.0,
         progress=None, error={"message": "no such tile"}, metrics=None,
     )  # fmt: skip
     query = TasksQuery(state="finished", worker_id="5")

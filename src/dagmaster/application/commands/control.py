@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from dagmaster.application.views.results import CommandResult
     from dagmaster.engine.graph import Graph
     from dagmaster.json_types import JsonValue
-    from dagmaster.ports.read_store import NodeRecord
     from dagmaster.records.jobs import JobRecord
+    from dagmaster.records.nodes import NodeRecord
 
 MAX_NAMED: Final = 1_000
 """Nodes that one command may name. A fan-out or a group counts as one, however many nodes it has."""

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.ports.audit_events import StoredEvent
-    from dagmaster.ports.read_store import LogRecord, Position
+    from dagmaster.ports.read_store import LogRecord
     from dagmaster.records.jobs import JobRecord
+    from dagmaster.records.page import Position
 
     NodeSelection = str | Sequence[str] | None
     """One node, several, or all."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dagmaster.application.context import Application
-    from dagmaster.ports.read_store import Position
+    from dagmaster.records.page import Position
 
 _SUMMED: Final = ("jobs_claimed", "jobs_reclaimed", "jobs_finished", "turns", "results")
 V = TypeVar("V", OrchestratorRecord, WorkerRecord, QueueRecord)

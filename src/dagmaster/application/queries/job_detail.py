@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.application.job_snapshot import JobSnapshot
     from dagmaster.json_types import JsonValue
-    from dagmaster.ports.read_store import NodeRecord
+    from dagmaster.records.nodes import NodeRecord
 
 _ALL_NODES_BATCH = 5_000
 
@@ -82,5 +82,4 @@ async def _load_children(app: Application, job_id: str) -> dict[str, NodeRecord]
         children |= {record.node_id: record for record in records if record.parent_node_id is not None}
         if len(records) < _ALL_NODES_BATCH:
             return children
-        last = records[-1]
-        after = (last.parent_node_id or "", last.fan_out_index, last.node_id)
+        after = records[-1].place_in_job

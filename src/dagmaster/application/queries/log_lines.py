@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.application.log_levels import LogLevel
     from dagmaster.application.queries.events_and_logs import NodeSelection
-    from dagmaster.ports.read_store import LogRecord, Position
+    from dagmaster.ports.read_store import LogRecord
+    from dagmaster.records.page import Position
 
 _BATCH: Final = 50
 """How many chunks are read at once: 64 KB each at most."""

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.cursors import CursorKind, encode_cursor, next_cursor, start_page
 from dagmaster.application.job_lookup import find_job, load_value
-from dagmaster.application.job_snapshot import JobSnapshot, node_view, progress_view
+from dagmaster.application.job_snapshot import JobSnapshot
 from dagmaster.application.node_lookup import child_of, find_node, members_of
 from dagmaster.application.secret_inputs import JobRedactor, RedactorCache
-from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeView, TaskView
+from dagmaster.application.views.nodes import NodeDetailView
 from dagmaster.engine.groups import is_group_start
 from dagmaster.engine.status import NOT_BEGUN_MEMBER, NodeStatus
 from dagmaster.ports.finished_tasks import FinishedTaskFilter
 from dagmaster.ports.read_store import NodeFilter, TaskFilter
+from dagmaster.records.nodes import NodeRecord
 from dagmaster.records.page import Page
+from dagmaster.records.redacted import redacted
+from dagmaster.records.tasks import AttemptRecord, TaskRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Mapping
 
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
-    from dagmaster.ports.read_store import AttemptRecord, NodeRecord, TaskRecord
     from dagmaster.records.jobs import JobRecord
+    from dagmaster.records.nodes import NodeRecord
+    from dagmaster.records.page import Position
+    from dagmaster.records.tasks import AttemptRecord, TaskRecord
 
 _DETAIL_ATTEMPTS: Final = 100
 MEMBERS_AT_ONCE: Final = 1_000
@@ -34,29 +37,20 @@ MEMBERS_AT_ONCE: Final = 1_000
 
 async def list_nodes(
     app: Application, node_filter: NodeFilter | None = None, *, cursor: str | None = None, limit: int = 100
-) -> Page[NodeView]:
+) -> Page[NodeRecord]:
     """List nodes that have started, across jobs (newest job first) or of one job."""
     node_filter = node_filter or NodeFilter()
     kind = CursorKind.NODES if node_filter.job_id is None else CursorKind.JOB_NODES
     records = await app.read.list_nodes(node_filter, after=start_page(kind, cursor, limit), limit=limit)
-    redactors = RedactorCache(app)
-    items = tuple(
-        [
-            node_view(record, redact=await redactors.get(record.job_id), started_at=record.started_at)
-            for record in records
-            if not is_group_start(record.node_id)
-        ]
-    )
-    position = _position_in_job if kind is CursorKind.JOB_NODES else _position_across_jobs
-    return Page(items=items, next_cursor=next_cursor(kind, records, limit, position))
+    nodes = [record for record in records if not is_group_start(record.node_id)]
+    items = await RedactorCache(app).redacted(nodes)
+    return Page(items=items, next_cursor=next_cursor(kind, records, limit, _POSITIONS[kind]))
 
 
-def _position_in_job(record: NodeRecord) -> tuple[int | str, ...]:
-    return (record.parent_node_id or "", record.fan_out_index, record.node_id)
-
-
-def _position_across_jobs(record: NodeRecord) -> tuple[int | str, ...]:
-    return (record.job_id, record.node_id)
+_POSITIONS: Final[Mapping[CursorKind, Callable[[NodeRecord], Position]]] = {
+    CursorKind.NODES: lambda record: (record.job_id, record.node_id),
+    CursorKind.JOB_NODES: lambda record: record.place_in_job,
+}
 
 
 async def list_children(
@@ -67,7 +61,7 @@ async def list_children(
     statuses: frozenset[NodeStatus] = frozenset(),
     cursor: str | None = None,
     limit: int = 100,
-) -> Page[NodeView]:
+) -> Page[NodeRecord]:
     """List the children of a fan-out by index."""
     job = await find_job(app, job_id)
     graph = await app.outlines.of_job(job)
@@ -101,23 +95,22 @@ async def node_detail(
         children=children,
         waits=await app.read.waits(job.job_id, [node_id]) if is_waiting else {},
     )
-    base = snapshot.node_view(record)
     output = await load_value(app, values.output, values.output_ref, max_bytes=max_bytes)
     attempts = await app.read.attempts(job.job_id, node_id, limit=_DETAIL_ATTEMPTS)
     # What a task's params name as secret is redacted in everything that is shown beside them.
     hide = redact.with_secrets(values.hidden)
-    return NodeDetailView(
-        **{field.name: getattr(base, field.name) for field in fields(base)},
+    detail = NodeDetailView.of(
+        snapshot.describe(record),
         workflow_id=job.workflow_id,
         version=job.version,
-        handler_version=record.handler_version,
-        attempts=tuple(attempt_view(job.job_id, attempt, hide) for attempt in reversed(attempts)),
+        attempts=tuple(redacted(attempt, hide) for attempt in reversed(attempts)),
         has_item=values.has_item,
-        item=hide(values.item),
-        params=hide(values.params),
-        output=hide(output),
+        item=values.item,
+        params=values.params,
+        output=output,
         read_at=job.read_at,
     )
+    return redacted(detail, hide)
 
 
 async def _begun_members(
@@ -136,7 +129,7 @@ async def _begun_members(
 
 async def list_attempts(
     app: Application, job_id: str | None, node_id: str, *, cursor: str | None = None, limit: int = 100
-) -> Page[AttemptView]:
+) -> Page[AttemptRecord]:
     """List the attempts at a node, newest first."""
     after = start_page(CursorKind.ATTEMPTS, cursor, limit)
     job = await find_job(app, job_id)
@@ -146,24 +139,19 @@ async def list_attempts(
     values = await app.read.node_values(job.job_id, node_id)
     hide = JobRedactor(graph.inputs, job.inputs).with_secrets(values.hidden)
     return Page(
-        items=tuple(attempt_view(job.job_id, record, hide) for record in records),
+        items=tuple(redacted(record, hide) for record in records),
         next_cursor=next_cursor(CursorKind.ATTEMPTS, records, limit, lambda record: (record.attempt,)),
     )
 
 
 async def list_tasks(
     app: Application, task_filter: TaskFilter | None = None, *, cursor: str | None = None, limit: int = 100
-) -> Page[TaskView]:
+) -> Page[TaskRecord]:
     """List tasks in flight across jobs, newest first."""
     after = start_page(CursorKind.TASKS, cursor, limit)
     records = await app.read.tasks(task_filter or TaskFilter(), after=after, limit=limit)
-    redactors = RedactorCache(app)
-    items = []
-    for record in records:
-        has_message = bool((record.progress or {}).get("message"))
-        items.append(task_view(record, await redactors.get(record.job_id) if has_message else None))
     return Page(
-        items=tuple(items),
+        items=await RedactorCache(app).redacted(records),
         next_cursor=next_cursor(CursorKind.TASKS, records, limit, lambda record: (record.task_id,)),
     )
 
@@ -174,61 +162,13 @@ async def list_finished_tasks(
     *,
     cursor: str | None = None,
     limit: int = 100,
-) -> Page[AttemptView]:
+) -> Page[AttemptRecord]:
     """List finished tasks across jobs, newest first.
 
     A page with a cursor may be short: few of many tasks match.
     """
     after = start_page(CursorKind.FINISHED_TASKS, cursor, limit)
     page = await app.read.finished_tasks.page(task_filter or FinishedTaskFilter(), after=after, limit=limit)
-    redactors = RedactorCache(app)
-    items = [
-        attempt_view(job_id, attempt, await redactors.get(job_id)) for job_id, attempt, _ in page.records
-    ]
+    items = await RedactorCache(app).redacted([record.attempt for record in page.records])
     following = None if page.after is None else encode_cursor(CursorKind.FINISHED_TASKS, page.after)
-    return Page(items=tuple(items), next_cursor=following)
-
-
-def attempt_view(job_id: str, attempt: AttemptRecord, redact: Callable[[Any], Any]) -> AttemptView:
-    """Return the view of an attempt's record."""
-    started, completed = attempt.started_at, attempt.completed_at
-    seconds = None if started is None or completed is None else round(max(completed - started, 0.0), 6)
-    return AttemptView(
-        job_id=job_id,
-        node_id=attempt.node_id,
-        attempt=attempt.attempt,
-        task_id=attempt.task_id,
-        status=attempt.status,
-        queue=attempt.queue,
-        worker_id=attempt.worker_id,
-        worker=attempt.worker,
-        dispatched_at=attempt.dispatched_at,
-        claimed_at=attempt.claimed_at,
-        started_at=started,
-        finished_at=completed,
-        duration_seconds=seconds,
-        progress=progress_view(redact(attempt.progress)),
-        error=redact(attempt.error),
-        metrics=redact(attempt.metrics),
-    )
-
-
-def task_view(record: TaskRecord, redact: Callable[[Any], Any] | None = None) -> TaskView:
-    """Return the view of a task's record. A record whose progress has a message needs the job's redactor."""
-    return TaskView(
-        task_id=record.task_id,
-        job_id=record.job_id,
-        node_id=record.node_id,
-        attempt=record.attempt,
-        queue=record.queue,
-        priority=record.priority,
-        handler=record.handler,
-        isolation=record.isolation,
-        status=record.status,
-        dispatched_at=record.dispatched_at,
-        worker_id=record.worker_id,
-        claimed_at=record.claimed_at,
-        started_at=record.started_at,
-        stop_requested_at=record.stop_requested_at,
-        progress=progress_view(record.progress if redact is None else redact(record.progress)),
-    )
+    return Page(items=items, next_cursor=following)

@@ -50,14 +50,7 @@ from dagmaster.application.views.metrics import (
     WorkflowMetricsReport,
     WorkflowMetricsView,
 )
-from dagmaster.application.views.nodes import (
-    AttemptView,
-    ChildrenView,
-    NodeDetailView,
-    NodeView,
-    ProgressView,
-    TaskView,
-)
+from dagmaster.application.views.nodes import NodeDetailView
 from dagmaster.application.views.remote_tasks import (
     ClaimedTasksView,
     DeregistrationView,
@@ -123,8 +116,10 @@ from dagmaster.records.fleet import (
 )
 from dagmaster.records.handlers import HandlerRecord
 from dagmaster.records.jobs import JobRecord, OwnerRecord
+from dagmaster.records.nodes import ChildrenRecord, NodeRecord, ProgressRecord
 from dagmaster.records.page import Page
 from dagmaster.records.record import Record
+from dagmaster.records.tasks import AttemptRecord, TaskRecord
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 
 __all__ = [
@@ -133,15 +128,15 @@ __all__ = [
     "ActivateResult",
     "AddedNodesView",
     "ApiKeyView",
+    "AttemptRecord",
     "AttemptStatus",
-    "AttemptView",
     "AuditBatchView",
     "AuditEntryView",
     "AuditView",
     "BlockingReasonView",
     "ChangeKind",
     "ChildJobWhyView",
-    "ChildrenView",
+    "ChildrenRecord",
     "ClaimedTasksView",
     "CommandKind",
     "CommandResult",
@@ -194,8 +189,8 @@ __all__ = [
     "NodeMetricsView",
     "NodeProgressReportView",
     "NodeReasonView",
+    "NodeRecord",
     "NodeStatus",
-    "NodeView",
     "NodeWhyView",
     "OrchestratorRecord",
     "OrchestratorStatusView",
@@ -208,7 +203,7 @@ __all__ = [
     "PlannedQueueView",
     "PlannedStepView",
     "Problem",
-    "ProgressView",
+    "ProgressRecord",
     "PublishOutcome",
     "PublishResult",
     "QueueRecord",
@@ -227,8 +222,8 @@ __all__ = [
     "SubmitResult",
     "TaskNodeRecord",
     "TaskProgressView",
+    "TaskRecord",
     "TaskResultView",
-    "TaskView",
     "ThroughputBucketView",
     "ThroughputReport",
     "TimelineView",

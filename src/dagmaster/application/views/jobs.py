@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagmaster.application.views.events_and_logs import CommandView
-from dagmaster.application.views.nodes import ChildrenView, NodeView
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
 from dagmaster.json_types import JsonObject, JsonValue
 from dagmaster.ports.command_kinds import RUN_AGAIN
 from dagmaster.records.jobs import JobRecord
+from dagmaster.records.nodes import ChildrenRecord, NodeRecord
 from dagmaster.records.record import SECRET_INPUTS, SECRETS, Record, Timestamp, derived
 
 
@@ -51,7 +51,7 @@ class JobDetailView(JobRecord):
     counts: Mapping[str, int]
     blocking_reasons: tuple[BlockingReasonView, ...]
     pending_commands: tuple[CommandView, ...]
-    nodes: Mapping[str, NodeView]
+    nodes: Mapping[str, NodeRecord]
     dependencies: Mapping[str, tuple[str, ...]]
     statuses: Mapping[str, NodeStatus] = field(metadata=derived(_statuses))
     """The status of each node of the workflow that is not PENDING; much cheaper than `nodes`."""
@@ -134,7 +134,7 @@ class NodeProgressReportView(Record):
     attempt: int
     percent: float | None
     message: str
-    children: ChildrenView | None
+    children: ChildrenRecord | None
     estimate: EstimateView | None
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Sequence
 
-    from dagmaster.application.views import JobDetailView, NodeDetailView, NodeView
+    from dagmaster.application.views import JobDetailView, NodeDetailView, NodeRecord
     from dagmaster.client.system import System
 
 _FAILED_CHILDREN = 3
@@ -51,7 +51,7 @@ def show(
         _print_node(node, as_json=as_json)
         return COMPLETED
 
-    async def query(system: System) -> tuple[JobDetailView, dict[str, Sequence[NodeView]]]:
+    async def query(system: System) -> tuple[JobDetailView, dict[str, Sequence[NodeRecord]]]:
         from dagmaster.application.queries.job_detail import job_detail
 
         job = await system.call(job_detail, job_id, with_children=with_children)
@@ -84,7 +84,7 @@ def _print_node(node: NodeDetailView, *, as_json: bool) -> None:
     print_page(node_page(node))
 
 
-async def _failed_children(system: System, job: JobDetailView) -> dict[str, Sequence[NodeView]]:
+async def _failed_children(system: System, job: JobDetailView) -> dict[str, Sequence[NodeRecord]]:
     """Return the first children that failed, by fan-out."""
     from dagmaster.application.queries.nodes import list_children
     from dagmaster.application.views import NodeStatus

@@ -20,7 +20,7 @@ from dagmaster.text_format import format_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from dagmaster.application.views import ChildrenView, JobDetailView, NodeView, ProgressView
+    from dagmaster.application.views import ChildrenRecord, JobDetailView, NodeRecord, ProgressRecord
     from dagmaster.cli.render.tree import Row, Tree
     from dagmaster.ports.handler_reports import Progress
 
@@ -93,7 +93,7 @@ class NodeLine:
     error: dict[str, Any] | None = None
     started: float | None = None
     ended: float | None = None
-    progress: Progress | ProgressView | None = None
+    progress: Progress | ProgressRecord | None = None
     fan_out: FanOutLine | None = None
     note: str = ""
 
@@ -127,7 +127,7 @@ def job_line(job: JobDetailView) -> JobLine:
     )
 
 
-def node_line(node: NodeView, now: float, *, rate: float | None = None) -> NodeLine:
+def node_line(node: NodeRecord, now: float, *, rate: float | None = None) -> NodeLine:
     """Return the line of a node."""
     action = node.action or ""
     return NodeLine(
@@ -146,7 +146,7 @@ def node_line(node: NodeView, now: float, *, rate: float | None = None) -> NodeL
     )
 
 
-def _fan_out_line(children: ChildrenView, rate: float | None) -> FanOutLine:
+def _fan_out_line(children: ChildrenRecord, rate: float | None) -> FanOutLine:
     return FanOutLine(
         total=children.total,
         completed=children.count(NodeStatus.COMPLETED),
@@ -160,7 +160,7 @@ def _fan_out_line(children: ChildrenView, rate: float | None) -> FanOutLine:
     )
 
 
-def _note(node: NodeView, now: float) -> str:
+def _note(node: NodeRecord, now: float) -> str:
     if node.status is NodeStatus.WAITING and node.kind is Kind.APPROVAL:
         return f"waits for approval: {node.message}" if node.message else "waits for approval"
     if node.status is NodeStatus.WAITING and node.wake_at is not None:
@@ -310,7 +310,7 @@ def bar(completed: int, failed: int, total: int) -> Text:
     return drawn
 
 
-def progress_line(progress: Progress | ProgressView) -> Text:
+def progress_line(progress: Progress | ProgressRecord) -> Text:
     """Draw the progress that a handler reported."""
     if not progress.total:
         return Text(progress.message or f"{progress.current:g}", style="cyan")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from dagmaster.application.views import JobDetailView, NodeView
+    from dagmaster.application.views import JobDetailView, NodeRecord
 
 _MAX_VALUE_LENGTH: Final = 1_000
 # Of a larger tree, only a part is shown: --json prints all nodes.
@@ -28,7 +28,7 @@ _MAX_ROWS: Final = 200
 
 
 def job_page(
-    job: JobDetailView, failed_children: Mapping[str, Sequence[NodeView]]
+    job: JobDetailView, failed_children: Mapping[str, Sequence[NodeRecord]]
 ) -> Iterator[RenderableType]:
     """Draw a job. `failed_children`: some children that failed, by fan-out."""
     yield _head(job)
@@ -81,7 +81,9 @@ def _head(job: JobDetailView) -> Table:
     return table
 
 
-def _nodes(job: JobDetailView, failed_children: Mapping[str, Sequence[NodeView]]) -> Iterator[RenderableType]:
+def _nodes(
+    job: JobDetailView, failed_children: Mapping[str, Sequence[NodeRecord]]
+) -> Iterator[RenderableType]:
     tree = Tree(job.dependencies)
     for node_id in job.dependencies if len(tree.rows) > _MAX_ROWS else ():
         tree.mark(node_id, job.nodes[node_id].status)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from dagmaster.application.views import AttemptView, NodeDetailView
+    from dagmaster.application.views import AttemptRecord, NodeDetailView
 
 _MAX_VALUE_LENGTH: Final = 2_000
 _MAX_ATTEMPTS: Final = 20
@@ -80,7 +80,7 @@ def _head(node: NodeDetailView) -> Table:
     return table
 
 
-def _attempts(attempts: Sequence[AttemptView], now: float) -> Table:
+def _attempts(attempts: Sequence[AttemptRecord], now: float) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     for _ in range(4):
         table.add_column(no_wrap=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.clock import Clock
-    from dagmaster.ports.read_store import Position
+    from dagmaster.records.page import Position
 
 _FIELDS = ("actor", "action", "object_kind", "object_id")
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dagmaster.ports.finished_tasks import FinishedTaskFilter
-    from dagmaster.ports.read_store import AttemptRecord, Position
+    from dagmaster.records.page import Position
+    from dagmaster.records.tasks import AttemptRecord
     from dagmaster.store.memory.database import MemoryDatabase
 
 
@@ -31,10 +32,10 @@ class MemoryFinishedTaskReader:
         for (at, job_id, seq), node_id, number in ends[:MAX_SCANNED]:
             attempts = attempt_records(self._database, str(job_id), node_id)
             attempt = next(
-                (one for one in attempts if one.attempt == number and one.completed_at is not None), None
+                (one for one in attempts if one.attempt == number and one.finished_at is not None), None
             )
             if attempt is not None and _is_selected(attempt, task_filter):
-                records.append(FinishedTaskRecord(str(job_id), attempt, (at, str(job_id), seq)))
+                records.append(FinishedTaskRecord(attempt, (at, str(job_id), seq)))
             if len(records) == limit:
                 return FinishedTaskPage(records, records[-1].position)
         if len(ends) < MAX_SCANNED:

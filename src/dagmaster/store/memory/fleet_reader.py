@@ -34,7 +34,7 @@ from dagmaster.store.fleet_state import (
 
 if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.context import Service
-    from dagmaster.ports.read_store import Position
+    from dagmaster.records.page import Position
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredResult, StoredTask
     from dagmaster.store.memory.database import Registration as StoredRegistration
 

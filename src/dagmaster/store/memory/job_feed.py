@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.job_feed import EventPosition, NodeKey
-    from dagmaster.ports.read_store import ChildCounts, NodeRecord, ReadStore, TaskRecord
+    from dagmaster.ports.read_store import ReadStore
     from dagmaster.records.jobs import JobRecord
+    from dagmaster.records.nodes import ChildCounts, NodeRecord
+    from dagmaster.records.tasks import TaskRecord
     from dagmaster.store.memory.database import MemoryDatabase
 
 

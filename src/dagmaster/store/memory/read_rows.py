@@ -18,13 +18,10 @@ from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.job_columns import Use, column_names
 from dagmaster.ports.job_filter import Match, active_fields
-from dagmaster.ports.read_store import (
-    AttemptRecord,
-    FootprintRecord,
-    NodeRecord,
-    TaskRecord,
-)
+from dagmaster.ports.read_store import FootprintRecord
 from dagmaster.records.jobs import JobRecord, OwnerRecord
+from dagmaster.records.nodes import NodeRecord, progress_record
+from dagmaster.records.tasks import AttemptRecord, TaskRecord
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 from dagmaster.store.fleet_state import heartbeat_age, is_over
 from dagmaster.store.json_columns import from_json
@@ -246,7 +243,7 @@ def node_record(database: MemoryDatabase, job: StoredJob, node: StoredNode) -> N
         stopped=row.stopped,
         branch=row.branch,
         parent_node_id=row.parent,
-        fan_out_index=row.fan_out_index,
+        fan_out_index=None if row.parent is None else row.fan_out_index,
         source_count=row.total,
         expanded_count=row.expanded,
         error=row.error,
@@ -260,7 +257,7 @@ def node_record(database: MemoryDatabase, job: StoredJob, node: StoredNode) -> N
         queue=None if task is None else task.queue,
         worker_id=None if task is None else task.worker_id,
         dispatched_at=None if task is None else task.dispatched_at,
-        progress=None if task is None else from_json(task.progress),
+        progress=None if task is None else progress_record(from_json(task.progress)),
     )
 
 
@@ -268,6 +265,7 @@ def attempt_records(database: MemoryDatabase, job_id: str, node_id: str) -> list
     """Return the attempts at a node, newest first: the finished ones, and the one in flight."""
     records = [
         AttemptRecord(
+            job_id=job_id,
             node_id=node_id,
             attempt=attempt,
             task_id=stored.task_id,
@@ -278,10 +276,10 @@ def attempt_records(database: MemoryDatabase, job_id: str, node_id: str) -> list
             dispatched_at=stored.dispatched_at,
             claimed_at=stored.claimed_at,
             started_at=stored.result.started_at,
-            completed_at=stored.result.reported_at,
+            finished_at=stored.result.reported_at,
             error=from_json(stored.result.error),
             metrics=from_json(stored.metrics),
-            progress=from_json(stored.progress),
+            progress=progress_record(from_json(stored.progress)),
         )
         for (job, node, attempt), stored in sorted(database.attempts.items(), key=lambda item: item[0])
         if (job, node) == (job_id, node_id)
@@ -296,6 +294,7 @@ def attempt_records(database: MemoryDatabase, job_id: str, node_id: str) -> list
 
 def _attempt_in_flight(database: MemoryDatabase, task: StoredTask) -> AttemptRecord:
     return AttemptRecord(
+        job_id=task.job_id,
         node_id=task.node_id,
         attempt=task.attempt,
         task_id=task.task_id,
@@ -306,7 +305,7 @@ def _attempt_in_flight(database: MemoryDatabase, task: StoredTask) -> AttemptRec
         dispatched_at=task.dispatched_at,
         claimed_at=task.claimed_at,
         started_at=task.started_at,
-        progress=from_json(task.progress),
+        progress=progress_record(from_json(task.progress)),
     )
 
 
@@ -389,5 +388,5 @@ def task_record(task: StoredTask) -> TaskRecord:
         claimed_at=task.claimed_at,
         started_at=task.started_at,
         stop_requested_at=task.stop_requested_at,
-        progress=from_json(task.progress),
+        progress=progress_record(from_json(task.progress)),
     )

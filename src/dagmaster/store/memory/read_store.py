@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.engine.status import Isolation, JobStatus, NodeStatus
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.ports.read_store import (
-    ALL_LOGS,
-    ChildCounts,
-    JobEvent,
-    LogRecord,
-    NodeValues,
-    PendingCommand,
-    WaitInfo,
-)
+from dagmaster.ports.read_store import ALL_LOGS, JobEvent, LogRecord, PendingCommand
 from dagmaster.records.fleet import FleetCounts, QueueBacklog
+from dagmaster.records.nodes import ChildCounts, NodeValues, WaitInfo
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
@@ -53,20 +46,19 @@ if TYPE_CHECKING:
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.job_filter import JobFilter
     from dagmaster.ports.read_store import (
-        AttemptRecord,
         DiagnosisFacts,
         FootprintRecord,
         LogFilter,
         NodeFilter,
-        NodeRecord,
-        Position,
         Subscription,
         TaskFilter,
-        TaskRecord,
     )
     from dagmaster.records.fleet import FleetRecord
     from dagmaster.records.handlers import HandlerRecord
     from dagmaster.records.jobs import JobRecord
+    from dagmaster.records.nodes import NodeRecord
+    from dagmaster.records.page import Position
+    from dagmaster.records.tasks import AttemptRecord, TaskRecord
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode
 
 _FAILURES: Final = frozenset(

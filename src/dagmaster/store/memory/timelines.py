@@ -12,7 +12,7 @@ from dagmaster.store.memory.read_rows import current_nodes, has_started, task_in
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dagmaster.ports.read_store import Position
+    from dagmaster.records.page import Position
     from dagmaster.store.memory.database import MemoryDatabase
 
 _RUN_WITHOUT_TASK: Final = (NodeStatus.RUNNING, NodeStatus.WAITING, NodeStatus.COMPLETED, NodeStatus.FAILED)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from dagmaster.ports.database_config import DatabaseConfig
-    from dagmaster.ports.read_store import Position
+    from dagmaster.records.page import Position
 
 _FILTERS: Final = ("actor", "action", "object_kind", "object_id")
 APPEND = queries("audit_trail")["append"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asyncpg import Record
 
     from dagmaster.ports.finished_tasks import FinishedTaskFilter
-    from dagmaster.ports.read_records import Position
+    from dagmaster.records.page import Position
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 
 _SQL = queries("finished_tasks")
@@ -35,7 +35,7 @@ _FIRST_WINDOW_SECONDS: Final = 60.0
 _CLOCK_SKEW_SECONDS: Final = 600.0
 """Clocks of services may be ahead of the database's by a little; an event is never of tomorrow."""
 _FEW: Final = MAX_SCANNED // 10
-_POSITION: Final = ("at", "of_job", "seq")
+_POSITION: Final = ("at", "seq")
 
 
 class PostgresFinishedTaskReader:
@@ -112,8 +112,8 @@ def _to_page(
 
 def _to_record(row: Record) -> FinishedTaskRecord:
     fields = {name: value for name, value in dict(row).items() if name not in _POSITION and name not in _SCAN}
-    position = (row["at"], str(row["of_job"]), row["seq"])
-    return FinishedTaskRecord(str(row["of_job"]), attempt_record(fields.pop("node_id"), fields), position)
+    attempt = attempt_record(fields)
+    return FinishedTaskRecord(attempt, (row["at"], attempt.job_id, row["seq"]))
 
 
 _SCAN: Final = ("scanned", "last_at", "last_job_id", "last_seq")

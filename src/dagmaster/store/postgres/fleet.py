@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
-    from dagmaster.ports.read_store import Position
+    from dagmaster.records.page import Position
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 
 _SQL = queries("fleet")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.job_feed import WATCH_SECONDS
-from dagmaster.ports.read_store import ChildCounts
+from dagmaster.records.nodes import ChildCounts
 from dagmaster.store.postgres.job_list import MAX_INTEGER, bigint, is_storable, jobs_query
 from dagmaster.store.postgres.named_queries import queries
 from dagmaster.store.postgres.node_list import keyed_nodes_query
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.job_feed import EventPosition, NodeKey
-    from dagmaster.ports.read_store import NodeRecord, TaskRecord
     from dagmaster.records.jobs import JobRecord
+    from dagmaster.records.nodes import NodeRecord
+    from dagmaster.records.tasks import TaskRecord
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
     from dagmaster.store.postgres.job_subscriptions import JobSubscriptions
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.store.postgres.job_list import MAX_INTEGER, bigint, clamp_integer, clamp_time, is_storable
 
 if TYPE_CHECKING:
-    from dagmaster.ports.read_store import LogFilter, Position
+    from dagmaster.ports.read_store import LogFilter
+    from dagmaster.records.page import Position
 
 
 def log_params(log_filter: LogFilter, after: Position | None) -> dict[str, Any] | None:

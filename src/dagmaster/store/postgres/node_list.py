@@ -11,7 +11,8 @@ from dagmaster.store.postgres.named_queries import Query, compile_query, parts
 
 if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
-    from dagmaster.ports.read_store import NodeFilter, Position
+    from dagmaster.ports.read_store import NodeFilter
+    from dagmaster.records.page import Position
 
 # A task in flight is stored as DISPATCHED, whether it is claimed and running or not.
 _STORED: Final = {

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.status import TERMINAL_JOB, AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.footprints import footprint_of, footprint_of_output
-from dagmaster.ports.read_store import AttemptRecord, FootprintRecord, LogRecord, NodeRecord, TaskRecord
+from dagmaster.ports.read_store import FootprintRecord, LogRecord
 from dagmaster.records.jobs import JobRecord, OwnerRecord
+from dagmaster.records.nodes import NodeRecord, progress_record
+from dagmaster.records.tasks import AttemptRecord, TaskRecord
 from dagmaster.store.fleet_state import heartbeat_age, is_over
 from dagmaster.store.json_columns import from_json
 
@@ -51,8 +53,8 @@ def job_record(row: Record) -> JobRecord:
 def node_record(row: Record) -> NodeRecord:
     """Return a node."""
     fields = dict(row)
-    for name in ("error", "progress"):
-        fields[name] = from_json(fields[name])
+    fields["error"] = from_json(fields["error"])
+    fields["progress"] = progress_record(from_json(fields["progress"]))
     for name in ("job_id", "task_id", "worker_id"):
         fields[name] = _id(fields[name])
     fields["status"] = NodeStatus(fields["status"])
@@ -61,16 +63,17 @@ def node_record(row: Record) -> NodeRecord:
     return NodeRecord(**fields)
 
 
-def attempt_record(node_id: str, row: Record | dict[str, Any]) -> AttemptRecord:
+def attempt_record(row: Record | dict[str, Any]) -> AttemptRecord:
     """Return an attempt."""
     fields = dict(row)
-    for name in ("error", "metrics", "progress"):
+    for name in ("error", "metrics"):
         fields[name] = from_json(fields[name])
-    for name in ("task_id", "worker_id"):
+    fields["progress"] = progress_record(from_json(fields["progress"]))
+    for name in ("job_id", "task_id", "worker_id"):
         fields[name] = _id(fields[name])
-    status = NodeStatus if fields["completed_at"] is None else AttemptStatus
+    status = NodeStatus if fields["finished_at"] is None else AttemptStatus
     fields["status"] = status(fields["status"])
-    return AttemptRecord(node_id=node_id, **fields)
+    return AttemptRecord(**fields)
 
 
 def footprint_record(row: Record) -> FootprintRecord | None:
@@ -94,7 +97,7 @@ def task_record(row: Record) -> TaskRecord:
     fields = dict(row)
     for name in ("task_id", "job_id", "worker_id"):
         fields[name] = _id(fields[name])
-    fields["progress"] = from_json(fields["progress"])
+    fields["progress"] = progress_record(from_json(fields["progress"]))
     fields["status"], fields["isolation"] = NodeStatus(fields["status"]), Isolation(fields["isolation"])
     return TaskRecord(**fields)
 

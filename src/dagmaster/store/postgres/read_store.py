@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import JobStatus
-from dagmaster.ports.read_store import ALL_LOGS, JobEvent, NodeValues, PendingCommand, WaitInfo
+from dagmaster.ports.read_store import ALL_LOGS, JobEvent, PendingCommand
 from dagmaster.records.fleet import FleetCounts, QueueBacklog
+from dagmaster.records.nodes import NodeValues, WaitInfo
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
@@ -53,22 +54,20 @@ if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.job_filter import JobFilter
     from dagmaster.ports.read_store import (
-        AttemptRecord,
-        ChildCounts,
         DiagnosisFacts,
         FootprintRecord,
         LogFilter,
         LogRecord,
         NodeFilter,
-        NodeRecord,
-        Position,
         Subscription,
         TaskFilter,
-        TaskRecord,
     )
     from dagmaster.records.fleet import FleetRecord
     from dagmaster.records.handlers import HandlerRecord
     from dagmaster.records.jobs import JobRecord
+    from dagmaster.records.nodes import ChildCounts, NodeRecord
+    from dagmaster.records.page import Position
+    from dagmaster.records.tasks import AttemptRecord, TaskRecord
     from dagmaster.store.postgres.named_queries import Query
 
 _SQL = queries("read")
@@ -212,7 +211,7 @@ class PostgresReadStore:
             return []
         before = MAX_INTEGER if after is None else clamp_integer(after[0])
         rows = await self._fetch(_SQL["attempts"], job_id, node_id=node_id, before=before, limit=limit)
-        return [attempt_record(node_id, row) for row in rows]
+        return [attempt_record(row) for row in rows]
 
     async def attempt_count(self, job_id: str) -> int:
         """Count the attempts of a job that have started."""

@@ -11,7 +11,7 @@ from dagmaster.store.postgres.named_queries import queries
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.ports.read_store import Position
+    from dagmaster.records.page import Position
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 
 _SQL = queries("timeline")

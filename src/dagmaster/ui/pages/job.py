@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         JobDetailView,
         JobRecord,
         LogView,
-        NodeView,
+        NodeRecord,
         Page,
         ReasonView,
     )
@@ -180,7 +180,7 @@ def job_head(
     tab: str,
     reason: ReasonView | None,
     successor: str,
-    failed: Sequence[NodeView],
+    failed: Sequence[NodeRecord],
     estimate: EstimateView | None,
 ) -> JobHead:
     """Return the head of a job's pages. `failed`: some nodes that failed."""
@@ -232,7 +232,7 @@ def _why(job: JobDetailView, reason: ReasonView | None) -> tuple[str, str]:
     return (text if text.endswith((".", "?", "!")) else f"{text}."), tone
 
 
-def _first_failure(job: JobRecord, failed: Sequence[NodeView]) -> Link | None:
+def _first_failure(job: JobRecord, failed: Sequence[NodeRecord]) -> Link | None:
     """Return the node that failed first. A fan-out fails because of a child: then it is that child."""
     fan_outs = {node.parent_node_id for node in failed}
     causes = [node for node in failed if node.node_id not in fan_outs]
@@ -254,7 +254,7 @@ def job_page(head: JobHead, tab: str, body: Any) -> JobPage:
 
 
 def nodes_of_graph(
-    job: JobDetailView, after: str, *, open_id: str = "", children: Page[NodeView] | None = None
+    job: JobDetailView, after: str, *, open_id: str = "", children: Page[NodeRecord] | None = None
 ) -> NodesBody:
     """Return the nodes of the workflow in topological order, a page of them, and the children of one fan-out."""
     order = list(job.dependencies)
@@ -278,7 +278,7 @@ def nodes_of_graph(
     )
 
 
-def nodes_by_status(job: JobDetailView, status: str, page: Page[NodeView], cursor: str | None) -> NodesBody:
+def nodes_by_status(job: JobDetailView, status: str, page: Page[NodeRecord], cursor: str | None) -> NodesBody:
     """Return nodes with a status, children of fan-outs among them."""
     base = job_path(job.job_id, "nodes")
     return NodesBody(

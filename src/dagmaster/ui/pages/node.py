@@ -16,7 +16,7 @@ from dagmaster.ui.pages.times import Duration, Moment, duration, moment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.application.views import AttemptView, LinkView, LogView, NodeDetailView, NodeWhyView
+    from dagmaster.application.views import AttemptRecord, LinkView, LogView, NodeDetailView, NodeWhyView
 
 _RETRIABLE: Final = frozenset({NodeStatus.FAILED, NodeStatus.CANCELLED})
 _ACTIVE: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.CLAIMED, NodeStatus.RUNNING})
@@ -141,7 +141,7 @@ def _cause(job_id: str, link: LinkView) -> Cause:
     return Cause(node=node, status="" if link.status is None else link.status.value, sentence=link.sentence)
 
 
-def _attempt(attempt: AttemptView, now: float) -> AttemptRow:
+def _attempt(attempt: AttemptRecord, now: float) -> AttemptRow:
     is_over = attempt.finished_at is not None
     return AttemptRow(
         number=attempt.attempt,

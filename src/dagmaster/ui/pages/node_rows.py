@@ -13,7 +13,7 @@ from dagmaster.ui.pages.times import Duration, Moment, duration, moment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.application.views import ChildrenView, NodeView
+    from dagmaster.application.views import ChildrenRecord, NodeRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def node_path(job_id: str, node_id: str, *parts: str) -> str:
     return job_path(job_id, "nodes", node_id, *parts)
 
 
-def node_row(node: NodeView, now: float, *, needs: Sequence[str] = ()) -> NodeRow:
+def node_row(node: NodeRecord, now: float, *, needs: Sequence[str] = ()) -> NodeRow:
     """Return the row of a node."""
     is_over = node.status in TERMINAL_NODE
     return NodeRow(
@@ -68,14 +68,14 @@ def node_row(node: NodeView, now: float, *, needs: Sequence[str] = ()) -> NodeRo
     )
 
 
-def count_children(children: ChildrenView) -> tuple[tuple[str, str], ...]:
+def count_children(children: ChildrenRecord) -> tuple[tuple[str, str], ...]:
     """Return the children of a fan-out by status, those that exist."""
     return tuple(
         (status.value, f"{children.counts[status]:,}") for status in NodeStatus if children.counts.get(status)
     )
 
 
-def _percent(node: NodeView) -> int | None:
+def _percent(node: NodeRecord) -> int | None:
     if node.children is not None and node.children.total:
         return node.children.finished * 100 // node.children.total
     if node.progress is not None and node.progress.total and node.status not in TERMINAL_NODE:
@@ -83,7 +83,7 @@ def _percent(node: NodeView) -> int | None:
     return None
 
 
-def _detail(node: NodeView, now: float) -> str:
+def _detail(node: NodeRecord, now: float) -> str:
     """Return what is special about a node, in a few words."""
     if node.skip_reason is not None:
         return node.skip_reason.value.replace("_", " ")

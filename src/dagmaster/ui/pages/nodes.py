@@ -16,7 +16,7 @@ from dagmaster.ui.pages.node_rows import NodeRow, node_row
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.application.views import DurationReport, NodeView, Page
+    from dagmaster.application.views import DurationReport, NodeRecord, Page
 
 PATH: Final = "/ui/nodes"
 
@@ -71,7 +71,7 @@ class NodesPage:
 
 def nodes_page(
     query: NodesQuery,
-    page: Page[NodeView] | None,
+    page: Page[NodeRecord] | None,
     *,
     workflows: Sequence[str],
     durations: DurationReport,
@@ -100,7 +100,7 @@ def nodes_page(
     )
 
 
-def _line(view: NodeView, now: float) -> NodeLine:
+def _line(view: NodeRecord, now: float) -> NodeLine:
     return NodeLine(
         row=node_row(view, now),
         job_href=job_path(view.job_id),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.views import AttemptStatus, AttemptView
+from dagmaster.application.views import AttemptRecord, AttemptStatus
 from dagmaster.ports.finished_tasks import MAX_SCANNED
 from dagmaster.text_format import format_count, format_error
 from dagmaster.ui.pages.addresses import with_query
@@ -16,7 +16,7 @@ from dagmaster.ui.pages.node_rows import node_path
 from dagmaster.ui.pages.times import Duration, Moment, duration, moment
 
 if TYPE_CHECKING:
-    from dagmaster.application.views import DurationReport, FleetRecord, Page, TaskView
+    from dagmaster.application.views import DurationReport, FleetRecord, Page, TaskRecord
 
 PATH: Final = "/ui/tasks"
 STATES: Final = (
@@ -109,7 +109,7 @@ class TasksPage:
 
 def tasks_page(
     query: TasksQuery,
-    page: Page[TaskView] | Page[AttemptView] | None,
+    page: Page[TaskRecord] | Page[AttemptRecord] | None,
     *,
     fleet: FleetRecord,
     durations: DurationReport,
@@ -127,7 +127,7 @@ def tasks_page(
         problem=problem,
         rows=tuple(
             _finished_row(view, query, now)
-            if isinstance(view, AttemptView)
+            if isinstance(view, AttemptRecord)
             else _row(view, query, places, now)
             for view in views
         ),
@@ -149,7 +149,7 @@ def _summary(count: int, *, has_more: bool, is_finished: bool) -> str:
     return f"{format_count(count, 'task')} on this page"
 
 
-def _row(view: TaskView, query: TasksQuery, places: dict[str, str], now: float) -> TaskRow:
+def _row(view: TaskRecord, query: TasksQuery, places: dict[str, str], now: float) -> TaskRow:
     progress = view.progress
     percent = None
     if progress is not None and progress.total:
@@ -178,7 +178,7 @@ def _row(view: TaskView, query: TasksQuery, places: dict[str, str], now: float) 
     )
 
 
-def _finished_row(view: AttemptView, query: TasksQuery, now: float) -> TaskRow:
+def _finished_row(view: AttemptRecord, query: TasksQuery, now: float) -> TaskRow:
     worker_id = view.worker_id or ""
     return TaskRow(
         task_id=view.task_id,
@@ -201,7 +201,7 @@ def _finished_row(view: AttemptView, query: TasksQuery, now: float) -> TaskRow:
     )
 
 
-def _note(view: TaskView) -> str:
+def _note(view: TaskRecord) -> str:
     if view.stop_requested_at is not None:
         return "asked to stop"
     return "runs alone" if view.isolation.name == "EXCLUSIVE" else ""

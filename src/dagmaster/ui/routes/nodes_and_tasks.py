@@ -15,7 +15,7 @@ from dagmaster.application.queries.fleet import fleet
 from dagmaster.application.queries.metrics import node_durations
 from dagmaster.application.queries.nodes import list_finished_tasks, list_nodes, list_tasks
 from dagmaster.application.queries.workflows import list_workflows
-from dagmaster.application.views import AttemptStatus, AttemptView, Page, TaskView
+from dagmaster.application.views import AttemptRecord, AttemptStatus, Page, TaskRecord
 from dagmaster.errors import CursorInvalid, QueryInvalid
 from dagmaster.http.parameters import MAX_ID, Cursor, parse_node_statuses
 from dagmaster.http.services import App
@@ -97,7 +97,7 @@ async def tasks(
     )
     members, durations = await asyncio.gather(fleet(app), node_durations(app, days=DAYS))
     problem: str = ""
-    page: Page[TaskView] | Page[AttemptView] | None = None
+    page: Page[TaskRecord] | Page[AttemptRecord] | None = None
     try:
         page = await _list_tasks(app, query, cursor)
     except (QueryInvalid, CursorInvalid) as error:
@@ -117,7 +117,7 @@ async def tasks(
 
 async def _list_tasks(
     app: Application, query: TasksQuery, cursor: str | None
-) -> Page[TaskView] | Page[AttemptView]:
+) -> Page[TaskRecord] | Page[AttemptRecord]:
     states = [value for value, _ in STATES]
     if query.state not in states:
         raise QueryInvalid(f"state: one of {', '.join(filter(None, states))}")

@@ -33,7 +33,7 @@ from dagmaster.errors import (
 )
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.ports.read_store import NodeRecord
+from dagmaster.records.nodes import NodeRecord
 from tests.unit.application.commands.doubles import Reads, an_app, an_event, processed
 from tests.unit.application.world import ASKED, DONE, SECRET, a_record, run
 

@@ -12,7 +12,7 @@ from dagmaster.adapters.output_blobs_local import LocalBlobs
 from dagmaster.application.queries.downloads import download_output, download_result
 from dagmaster.errors import BlobNotFound, NodeNotFound
 from dagmaster.ports.output_blobs import CHUNK_BYTES
-from dagmaster.ports.read_store import NodeValues
+from dagmaster.records.nodes import NodeValues
 from tests.unit.application.world import DONE, SECRET, FakeReadStore, a_record, application_on, run
 
 if TYPE_CHECKING:

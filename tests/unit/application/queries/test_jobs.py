@@ -17,13 +17,8 @@ from dagmaster.application.queries.jobs import (
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import CursorInvalid, JobNotFound
 from dagmaster.ports.job_filter import JobFilter
-from dagmaster.ports.read_store import (
-    ChildCounts,
-    FootprintRecord,
-    NodeRecord,
-    PendingCommand,
-    WaitInfo,
-)
+from dagmaster.ports.read_store import FootprintRecord, PendingCommand
+from dagmaster.records.nodes import ChildCounts, NodeRecord, ProgressRecord, WaitInfo
 from tests.unit.application.world import (
     ASKED,
     DONE,
@@ -112,7 +107,7 @@ def test_secrets_are_redacted_in_every_part_of_a_job():
             DONE,
             NodeRecord(
                 node_id="release", status=NodeStatus.WAITING, job_id="7", error={"message": leak},
-                progress={"current": 1, "total": 2, "message": leak},
+                progress=ProgressRecord(current=1, total=2, message=leak),
             ),
         ],
         wait_infos={"release": WaitInfo(103.0, leak)},

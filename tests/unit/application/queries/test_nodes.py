@@ -15,14 +15,9 @@ from dagmaster.application.queries.nodes import (
 )
 from dagmaster.engine.status import AttemptStatus, Isolation, NodeStatus
 from dagmaster.errors import CursorInvalid, NodeNotFound
-from dagmaster.ports.read_store import (
-    AttemptRecord,
-    ChildCounts,
-    NodeFilter,
-    NodeRecord,
-    NodeValues,
-    TaskRecord,
-)
+from dagmaster.ports.read_store import NodeFilter
+from dagmaster.records.nodes import ChildCounts, NodeRecord, NodeValues, ProgressRecord
+from dagmaster.records.tasks import AttemptRecord, TaskRecord
 from tests.unit.application.world import DONE, SECRET, TILES, FakeReadStore, a_record, an_application, run
 
 
@@ -35,8 +30,8 @@ def a_child(index: int, job_id: str = "7") -> NodeRecord:
 
 def test_a_node_has_its_attempts_and_values_without_secrets():
     attempt = AttemptRecord(
-        node_id="tiles__0", attempt=1, task_id="5", status=AttemptStatus.FAILED, queue="q", worker_id="3", worker="h:1",
-        dispatched_at=100.0, claimed_at=100.5, started_at=101.0, completed_at=103.5,
+        job_id="7", node_id="tiles__0", attempt=1, task_id="5", status=AttemptStatus.FAILED, queue="q", worker_id="3", worker="h:1",
+        dispatched_at=100.0, claimed_at=100.5, started_at=101.0, finished_at=103.5,
         error={"message": f"no {SECRET}"}, metrics={"note": "other-secret"},
     )  # fmt: skip
     values = NodeValues(
@@ -105,7 +100,7 @@ def test_nodes_across_jobs_are_paged_newest_job_first():
 def test_attempts_are_paged_newest_first_and_the_detail_has_the_last_ones():
     attempts = [
         AttemptRecord(
-            node_id="fetch", attempt=number, task_id=str(number), status=AttemptStatus.FAILED, queue="q", worker_id=None, worker=None,
+            job_id="7", node_id="fetch", attempt=number, task_id=str(number), status=AttemptStatus.FAILED, queue="q", worker_id=None, worker=None,
             dispatched_at=1.0, claimed_at=None, error={"message": f"no {SECRET}"},
         )
         for number in range(1, 104)
@@ -126,7 +121,7 @@ def test_tasks_across_jobs_are_paged_and_redacted():
             task_id=str(number), job_id="7", node_id="fetch", attempt=1, queue="q", priority=5, handler="echo",
             isolation=Isolation.SHARED, status=NodeStatus.DISPATCHED, dispatched_at=100.0, worker_id=None, claimed_at=None, started_at=None,
             stop_requested_at=None,
-            progress={"current": 1, "total": 4, "message": SECRET},
+            progress=ProgressRecord(current=1, total=4, message=SECRET),
         )
         for number in (1, 2, 3)
     ]  # fmt: skip

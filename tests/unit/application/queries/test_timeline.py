@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from dagmaster.application.queries.timeline import job_timeline
 from dagmaster.engine.status import NodeStatus
-from dagmaster.ports.read_store import WaitInfo
 from dagmaster.ports.timelines import TimelineRecord
+from dagmaster.records.nodes import WaitInfo
 from tests.unit.application.world import (
     ASKED,
     DONE,

@@ -37,15 +37,7 @@ from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.audit_trail import AuditEntry, AuditFilter, ChangeOrigin
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.handler_reports import Checkpoint
-from dagmaster.ports.read_store import (
-    AttemptRecord,
-    ChildCounts,
-    FootprintRecord,
-    LogRecord,
-    NodeRecord,
-    PendingCommand,
-    TaskRecord,
-)
+from dagmaster.ports.read_store import FootprintRecord, LogRecord, PendingCommand
 from dagmaster.ports.task_messages import TaskMessage
 from dagmaster.ports.timelines import TimelineRecord
 from dagmaster.records.fleet import (
@@ -57,6 +49,8 @@ from dagmaster.records.fleet import (
     TaskNodeRecord,
 )
 from dagmaster.records.handlers import HandlerRecord
+from dagmaster.records.nodes import ChildCounts, NodeRecord, ProgressRecord
+from dagmaster.records.tasks import AttemptRecord, TaskRecord
 from dagmaster.sdk.handler_definitions import describe_handler
 from dagmaster.sdk.handler_registry import Registry, handler, spec_of
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
@@ -92,11 +86,11 @@ LEFT_TASKS = LeftTasksRecord(
 def app() -> Application:
     child = NodeRecord(
         node_id="tiles__0", status=NodeStatus.FAILED, job_id="7", parent_node_id="tiles", fan_out_index=0,
-        error={"message": "no"}, progress={"current": 1, "total": None, "message": "half"}, wake_at=120.0,
+        error={"message": "no"}, progress=ProgressRecord(current=1, total=None, message="half"), wake_at=120.0,
     )  # fmt: skip
     attempt = AttemptRecord(
-        node_id="fetch", attempt=1, task_id="5", status=AttemptStatus.FAILED, queue="q", worker_id="3", worker="h:1",
-        dispatched_at=100.0, claimed_at=100.5, started_at=101.0, completed_at=103.5, error={"message": "no"},
+        job_id="7", node_id="fetch", attempt=1, task_id="5", status=AttemptStatus.FAILED, queue="q", worker_id="3", worker="h:1",
+        dispatched_at=100.0, claimed_at=100.5, started_at=101.0, finished_at=103.5, error={"message": "no"},
         metrics={"rows": 1},
     )  # fmt: skip
     task = TaskRecord(

@@ -9,7 +9,7 @@ from dagmaster.application.views import LogView
 from dagmaster.cli.commands.jobs_logs import LogPrinter, last_traceback
 from dagmaster.client.system import LocalSystem
 from dagmaster.engine.status import NodeStatus
-from dagmaster.ports.read_store import NodeRecord
+from dagmaster.records.nodes import NodeRecord
 from tests.unit.application.world import SECRET, FakeReadStore, a_record, an_application, run
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.read_records import PendingCommand
-from dagmaster.ports.read_store import ChildCounts
+from dagmaster.records.nodes import ChildCounts
 from tests.unit.application.world import (
     DONE,
     TILES,

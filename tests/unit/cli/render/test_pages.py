@@ -19,8 +19,9 @@ from dagmaster.cli.render.node_page import node_page
 from dagmaster.cli.render.why_page import job_why_page, node_why_page
 from dagmaster.cli.render.workflow_page import workflow_page
 from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus
-from dagmaster.ports.read_store import AttemptRecord, ChildCounts, NodeRecord, NodeValues, WaitInfo
 from dagmaster.records.fleet import DrainRecord, FleetRecord, LeftTasksRecord, TaskNodeRecord
+from dagmaster.records.nodes import ChildCounts, NodeRecord, NodeValues, WaitInfo
+from dagmaster.records.tasks import AttemptRecord
 from tests.unit.application.queries.test_fleet import A_QUEUE, a_worker
 from tests.unit.application.queries.test_workflows import a_version
 from tests.unit.application.test_diagnosis import in_queue
@@ -48,7 +49,7 @@ def page(*nodes: NodeRecord, result: Any = None, failed: Any = None, width: int 
 
 
 def test_a_page_has_the_nodes_their_errors_and_the_result():
-    error = {"kind": "x", "message": "no network"}
+    error: dict[str, Any] = {"kind": "x", "message": "no network"}
     failed = NodeRecord(node_id="fetch", status=NodeStatus.FAILED, attempt=2, error=error)
     ended: dict[str, Any] = {
         "status": JobStatus.FAILED,
@@ -139,8 +140,8 @@ def test_names_that_look_like_markup_or_an_emoji_are_printed_as_they_are():
 
 def test_a_node_page_has_attempts_errors_and_values():
     attempt = AttemptRecord(
-        node_id="fetch", attempt=1, task_id="5", status=AttemptStatus.FAILED, queue="q", worker_id="3", worker="h:1",
-        dispatched_at=100.0, claimed_at=100.5, started_at=101.0, completed_at=103.5, error={"message": "no"},
+        job_id="7", node_id="fetch", attempt=1, task_id="5", status=AttemptStatus.FAILED, queue="q", worker_id="3", worker="h:1",
+        dispatched_at=100.0, claimed_at=100.5, started_at=101.0, finished_at=103.5, error={"message": "no"},
     )  # fmt: skip
     failed = replace(DONE, status=NodeStatus.FAILED, error={"message": "no", "type": "ValueError", "code": 7})
     store = FakeReadStore(

@@ -21,12 +21,12 @@ FROM (SELECT count(*) AS scanned FROM ends) AS c
 LEFT JOIN LATERAL (SELECT ends.at, ends.job_id, ends.seq FROM ends ORDER BY ends.at, ends.job_id, ends.seq LIMIT 1) AS l
     ON true
 LEFT JOIN LATERAL (
-    SELECT extract(epoch FROM e.at)::float8 AS at, e.job_id AS of_job, e.seq, a.node_id, a.attempt, a.task_id, a.status,
+    SELECT extract(epoch FROM e.at)::float8 AS at, e.job_id, e.seq, a.node_id, a.attempt, a.task_id, a.status,
            a.queue, a.worker_id, w.host || ':' || w.pid AS worker, a.error, a.metrics, a.progress,
            extract(epoch FROM a.dispatched_at)::float8 AS dispatched_at,
            extract(epoch FROM a.claimed_at)::float8 AS claimed_at,
            extract(epoch FROM a.started_at)::float8 AS started_at,
-           extract(epoch FROM a.completed_at)::float8 AS completed_at
+           extract(epoch FROM a.completed_at)::float8 AS finished_at
     FROM ends AS e
     CROSS JOIN LATERAL (SELECT * FROM dag_task_attempts a
                         WHERE a.job_id = e.job_id AND a.node_id = e.node_id AND a.attempt = e.attempt LIMIT 1) AS a
@@ -37,7 +37,7 @@ LEFT JOIN LATERAL (
     ORDER BY e.at DESC, e.job_id DESC, e.seq DESC
     LIMIT :limit::integer
 ) AS t ON true
-ORDER BY t.at DESC, t.of_job DESC, t.seq DESC
+ORDER BY t.at DESC, t.job_id DESC, t.seq DESC
 
 -- name: api_key
 -- The columns of a key.

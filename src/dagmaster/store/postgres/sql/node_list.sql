@@ -3,7 +3,8 @@
 -- name: columns
 -- A node as a record, with its task while that is in flight.
 SELECT n.job_id, n.node_id, dag_displayed_node_status(n.status, q.worker_id, q.started_at) AS status,
-       n.skip_reason, n.attempt, n.failed_attempts, n.lost_attempts, coalesce(n.shared_losses, 0) AS shared_losses, n.stopped, n.branch, n.parent_node_id, n.fan_out_index,
+       n.skip_reason, n.attempt, n.failed_attempts, n.lost_attempts, coalesce(n.shared_losses, 0) AS shared_losses, n.stopped, n.branch, n.parent_node_id,
+       CASE WHEN n.parent_node_id IS NOT NULL THEN n.fan_out_index END AS fan_out_index,
        n.source_count, n.expanded_count, n.error, n.output_ref, n.handler_version,
        extract(epoch FROM n.wake_at)::float8 AS wake_at,
        extract(epoch FROM coalesce(n.started_at, q.started_at))::float8 AS started_at,

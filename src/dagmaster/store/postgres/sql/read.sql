@@ -69,15 +69,15 @@ WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[]) AND status = 'COMPLE
 
 -- name: attempts
 -- The attempts at a node, newest first: the finished ones, and the one in flight.
-SELECT a.attempt, a.task_id, a.status, a.queue, a.worker_id, w.host || ':' || w.pid AS worker, a.error, a.metrics,
+SELECT a.job_id, a.node_id, a.attempt, a.task_id, a.status, a.queue, a.worker_id, w.host || ':' || w.pid AS worker, a.error, a.metrics,
        a.progress, extract(epoch FROM a.dispatched_at)::float8 AS dispatched_at,
        extract(epoch FROM a.claimed_at)::float8 AS claimed_at, extract(epoch FROM a.started_at)::float8 AS started_at,
-       extract(epoch FROM a.completed_at)::float8 AS completed_at
+       extract(epoch FROM a.completed_at)::float8 AS finished_at
 FROM dag_task_attempts a
 LEFT JOIN dag_workers w ON w.worker_id = a.worker_id
 WHERE a.job_id = :job_id AND a.node_id = :node_id AND a.attempt < :before::integer
 UNION ALL
-SELECT q.attempt, q.task_id, dag_displayed_node_status('DISPATCHED', q.worker_id, q.started_at), q.queue, q.worker_id,
+SELECT n.job_id, n.node_id, q.attempt, q.task_id, dag_displayed_node_status('DISPATCHED', q.worker_id, q.started_at), q.queue, q.worker_id,
        w.host || ':' || w.pid, NULL, NULL, q.progress, extract(epoch FROM q.dispatched_at)::float8,
        extract(epoch FROM q.claimed_at)::float8, extract(epoch FROM q.started_at)::float8, NULL
 FROM dag_node_states n

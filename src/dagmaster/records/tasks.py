@@ -1,0 +1,68 @@
+"""Tasks in flight, and attempts: tasks that may have ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dagmaster.engine.status import AttemptStatus, Isolation, NodeStatus
+from dagmaster.json_types import JsonObject
+from dagmaster.records.nodes import ProgressRecord
+from dagmaster.records.record import SECRETS, Timestamp, shown
+from dagmaster.records.redacted import SecretRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord(SecretRecord):
+    """A task that waits in a queue or that a worker has claimed. `status`: that of its node.
+
+    `isolation`: `exclusive` if it has to be the only task of its worker, since workers died that ran it next to others.
+    """
+
+    task_id: str
+    job_id: str
+    node_id: str
+    attempt: int
+    queue: str
+    priority: int
+    handler: str
+    isolation: Isolation
+    status: NodeStatus
+    dispatched_at: Timestamp
+    worker_id: str | None
+    claimed_at: Timestamp | None
+    started_at: Timestamp | None
+    stop_requested_at: Timestamp | None
+    progress: ProgressRecord | None = field(metadata=SECRETS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord(SecretRecord):
+    """One attempt at a node. `worker`: host and process id of its worker. One in flight has not finished.
+
+    `status`: that of its node while it is in flight. `started_at`: when its handler started; null if it did not, or if
+    a worker of an older version ran it. `duration_seconds` counts from there.
+    """
+
+    job_id: str
+    node_id: str
+    attempt: int
+    task_id: str
+    status: AttemptStatus | NodeStatus
+    queue: str
+    worker_id: str | None
+    worker: str | None
+    dispatched_at: Timestamp
+    claimed_at: Timestamp | None
+    started_at: Timestamp | None = None
+    finished_at: Timestamp | None = None
+    progress: ProgressRecord | None = field(default=None, metadata=SECRETS)
+    error: JsonObject | None = field(default=None, metadata=SECRETS)
+    metrics: JsonObject | None = field(default=None, metadata=SECRETS)
+
+    @property
+    @shown(after="finished_at")
+    def duration_seconds(self) -> float | None:
+        """Return how long its handler ran; None while it runs."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return round(max(self.finished_at - self.started_at, 0.0), 6)
