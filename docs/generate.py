@@ -43,7 +43,7 @@ from dagmaster.ports.task_messages import message_schema
 from dagmaster.sdk.handler_definitions import describe_handler
 from dagmaster.sdk.retry_options import RetryModel
 from dagmaster.settings import GROUPS, Settings
-from dagmaster.settings_aliases import ALIASES, Alias
+from dagmaster.settings.aliases import ALIASES, Alias
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.client_store import MemoryClientStore

@@ -21,7 +21,7 @@ from dagmaster.settings import (
     secret_values,
     show_settings,
 )
-from dagmaster.settings_aliases import ALIASES
+from dagmaster.settings.aliases import ALIASES
 from dagmaster.store.embedded.server import default_data_dir
 
 CANARY = "c4n4ry-s3cret"

@@ -1,6 +1,6 @@
 """Read the settings from the environment: where each value came from, what is wrong, and how they are shown.
 
-Services (orchestrator, worker) also read the names of the source systems, see `settings_aliases`. `dev`,
+Services (orchestrator, worker) also read the names of the source systems, see `aliases`. `dev`,
 `run` and tests do not: a DATABASE_URL in a developer's shell is not meant for them. Secrets are masked. No
 file and no connection is opened here.
 """
@@ -17,9 +17,9 @@ from pydantic import SecretStr, ValidationError
 from dagmaster.blob_uris import shorten_uri
 from dagmaster.errors import SettingsInvalid
 from dagmaster.errors.suggestions import nearest
+from dagmaster.settings.aliases import ALIASES, Alias
 from dagmaster.settings.database_urls import MASK, build_url, mask_url, secrets_in
 from dagmaster.settings.groups import GROUPS, PREFIX, Settings
-from dagmaster.settings_aliases import ALIASES, Alias
 
 SECRET_PREFIX: Final = "DAGMASTER_SECRET_"  # noqa: S105 - the beginning of a name
 

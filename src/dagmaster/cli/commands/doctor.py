@@ -34,7 +34,7 @@ from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.errors import DagmasterError
 from dagmaster.sdk.command_line import json_option
 from dagmaster.settings import read_settings, secret_values
-from dagmaster.settings_aliases import ALIASES
+from dagmaster.settings.aliases import ALIASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from dagmaster.cli.commands.config import config, table
 from dagmaster.settings import Settings, read_settings, show_settings
-from dagmaster.settings_aliases import ALIASES
+from dagmaster.settings.aliases import ALIASES
 
 CANARY = "c4n4ry-s3cret"
 

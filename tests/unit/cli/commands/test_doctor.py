@@ -30,7 +30,7 @@ from dagmaster.ports.database_facts import (
     WaitingTasks,
 )
 from dagmaster.settings import read_settings
-from dagmaster.settings_aliases import ALIASES
+from dagmaster.settings.aliases import ALIASES
 from dagmaster.store.embedded.inspection import lock_holders
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import database_probe
