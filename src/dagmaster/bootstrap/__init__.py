@@ -390,7 +390,7 @@ def handler_services_config(
     may read files of the working directory.
     """
     from dagmaster.ports.storage import ZONES
-    from dagmaster.scratch_dirs import ensure_private_dir
+    from dagmaster.sdk.scratch_dirs import ensure_private_dir
     from dagmaster.settings import PARAM_DEFAULTS
     from dagmaster.worker.lazy_services import ServicesConfig
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.errors import PermanentError, ServicesNotFound
 from dagmaster.ports.handler_reports import Checkpoint, Progress
-from dagmaster.scratch_dirs import process_dir_name
 from dagmaster.sdk.blob_repository import BlobRepository
+from dagmaster.sdk.scratch_dirs import process_dir_name
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

@@ -11,7 +11,7 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.scratch_dirs import NAME, machine_name, process_start
+from dagmaster.sdk.scratch_dirs import NAME, machine_name, process_start
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ import pytest
 
 from dagmaster.bootstrap import handler_services_config
 from dagmaster.errors import SettingsInvalid
-from dagmaster.scratch_dirs import machine_name, process_dir_name, process_start
 from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.scratch_dirs import machine_name, process_dir_name, process_start
 from dagmaster.settings import Settings
 from dagmaster.worker.scratch_cleanup import remove_process_dir, remove_stale_dirs
 
