@@ -20,7 +20,7 @@ import shapely
 
 from bench.rows import Row
 from dagmaster.geo.tables.postgis_tables import PostgisTables
-from dagmaster.table_schemas import TableSpec
+from dagmaster.ports.table_schemas import TableSpec
 from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
 
 if TYPE_CHECKING:

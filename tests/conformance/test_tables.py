@@ -19,7 +19,7 @@ import shapely
 
 from dagmaster.errors import PermanentError, TablesUnavailable
 from dagmaster.geo.rules import arrow_features
-from dagmaster.table_schemas import TableSpec
+from dagmaster.ports.table_schemas import TableSpec
 from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
 from tests.conformance.table_worker import ROWS, rows_of, tables_at
 from tests.patience import PATIENCE_SECONDS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.table_schemas import TableSpec
+    from dagmaster.ports.table_schemas import TableSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

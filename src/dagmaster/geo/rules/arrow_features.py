@@ -13,7 +13,7 @@ import pyproj
 import shapely
 
 from dagmaster.errors import invalid_input
-from dagmaster.table_schemas import ColumnType, TableSpec
+from dagmaster.ports.table_schemas import ColumnType, TableSpec
 from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:

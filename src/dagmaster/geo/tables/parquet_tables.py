@@ -20,14 +20,14 @@ from dagmaster.atomic_files import sync_folder
 from dagmaster.errors import PermanentError, TablesUnavailable
 from dagmaster.geo.rules import arrow_features
 from dagmaster.geo.rules.bounding_boxes import bbox_union
+from dagmaster.ports.table_schemas import check_chunk, check_table
 from dagmaster.ports.tables import TableInfo
-from dagmaster.table_schemas import check_chunk, check_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from dagmaster.table_schemas import TableSpec
+    from dagmaster.ports.table_schemas import TableSpec
 
 TABLE_METADATA: Final = "_table.json"
 STALE_AFTER_SECONDS: Final = 3600.0

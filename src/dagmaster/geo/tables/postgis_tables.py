@@ -22,8 +22,8 @@ from dagmaster.geo.rules import arrow_features
 from dagmaster.geo.rules.bounding_boxes import bbox_union
 from dagmaster.geo.tables.parquet_tables import check_existing, table_not_found
 from dagmaster.geo.tables.postgres_copy import encode_copy
+from dagmaster.ports.table_schemas import CHUNK_COLUMN, ColumnType, TableSpec, check_chunk, check_table
 from dagmaster.ports.tables import TableInfo
-from dagmaster.table_schemas import CHUNK_COLUMN, ColumnType, TableSpec, check_chunk, check_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagmaster.errors import PermanentError
-from dagmaster.table_schemas import ColumnType
+from dagmaster.ports.table_schemas import ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from decimal import Decimal
 
-    from dagmaster.table_schemas import TableSpec
+    from dagmaster.ports.table_schemas import TableSpec
 
 HEADER: Final = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
 TRAILER: Final = struct.pack(">h", -1)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from dagmaster.errors import invalid_input
 from dagmaster.geo.rules import arrow_features
-from dagmaster.table_schemas import CHUNK_COLUMN, MAX_DECIMAL_DIGITS, MAX_IDENTIFIER, SYSTEM_COLUMNS
+from dagmaster.ports.table_schemas import CHUNK_COLUMN, MAX_DECIMAL_DIGITS, MAX_IDENTIFIER, SYSTEM_COLUMNS
 from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:

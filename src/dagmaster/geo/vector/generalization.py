@@ -20,7 +20,7 @@ from dagmaster.geo.vector import columns
 from dagmaster.geo.vector.geometry_cleaning import GeometryCleaner
 from dagmaster.geo.vector.models import GeometryRules
 from dagmaster.geo.vector.preparation import choose_source_crs
-from dagmaster.table_schemas import MAX_DECIMAL_DIGITS, ColumnType
+from dagmaster.ports.table_schemas import MAX_DECIMAL_DIGITS, ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

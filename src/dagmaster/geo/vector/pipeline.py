@@ -26,7 +26,7 @@ from dagmaster.geo.vector.models import (
     TableSchema,
     VectorSource,
 )
-from dagmaster.table_schemas import TableSpec, check_table
+from dagmaster.ports.table_schemas import TableSpec, check_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from dagmaster.errors import invalid_input
 from dagmaster.geo.rules import arrow_features
 from dagmaster.geo.vector import columns
 from dagmaster.geo.vector.geometry_cleaning import GeometryCleaner, crs_label, find_srid
-from dagmaster.table_schemas import SINGLE, TableSpec
+from dagmaster.ports.table_schemas import SINGLE, TableSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
