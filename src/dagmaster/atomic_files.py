@@ -8,7 +8,7 @@ import os
 import secrets
 from typing import IO, TYPE_CHECKING, Final
 
-from dagmaster.blob_uris import UNFINISHED
+from dagmaster.ports.blob_uris import UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,9 +18,9 @@ import pytest
 import rasterio
 
 from dagmaster.adapters.byte_streams import CHUNK_BYTES
-from dagmaster.blob_uris import UNFINISHED, BlobUri
 from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
 from dagmaster.geo.gdal import gdal_env, open_raster
+from dagmaster.ports.blob_uris import UNFINISHED, BlobUri
 from dagmaster.ports.handler_services import Share
 from tests.conformance.storages import BACKENDS, Place, place_of, served
 from tests.patience import PATIENCE_SECONDS

@@ -8,8 +8,8 @@ import hashlib
 import secrets
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from dagmaster.blob_uris import UNFINISHED
 from dagmaster.errors import BlobsUnavailable
+from dagmaster.ports.blob_uris import UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -11,7 +11,7 @@ from dagmaster.ports.output_blobs import CHUNK_BYTES, check_plain
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.ports.storage import Storage
 
 

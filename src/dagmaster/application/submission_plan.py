@@ -12,11 +12,11 @@ from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.submission import check_options
 from dagmaster.application.views.results import PlannedQueueView, PlannedStepView, SubmissionPlanView
 from dagmaster.application.workflow_lookup import find_published_graph
-from dagmaster.blob_uris import SCHEMES
 from dagmaster.engine.graph import FanOutSpec, TaskSpec
 from dagmaster.engine.model import FanOut
 from dagmaster.errors import BlobNotFound, DagmasterError
 from dagmaster.orchestrator.dry_run import dry_run_job
+from dagmaster.ports.blob_uris import SCHEMES
 from dagmaster.ports.run_queues import is_served
 
 if TYPE_CHECKING:

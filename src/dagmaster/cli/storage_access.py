@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable, Iterator
 
-    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.ports.handler_services import Services
     from dagmaster.ports.storage import BlobInfo, Storage
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dagmaster.blob_uris import BlobUri
+from dagmaster.ports.blob_uris import BlobUri
 from dagmaster.ports.storage import BlobInfo
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import BlobNotFound
+from dagmaster.ports.blob_uris import BlobUri
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:

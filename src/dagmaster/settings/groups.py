@@ -12,9 +12,9 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from dagmaster.blob_uris import BlobUri
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import BlobNameInvalid
+from dagmaster.ports.blob_uris import BlobUri
 from dagmaster.ports.default_settings import (
     BLOCKED_SECONDS,
     CONCURRENCY,

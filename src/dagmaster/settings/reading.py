@@ -14,9 +14,9 @@ from typing import Any, Final, get_args
 
 from pydantic import SecretStr, ValidationError
 
-from dagmaster.blob_uris import shorten_uri
 from dagmaster.errors import SettingsInvalid
 from dagmaster.errors.suggestions import nearest
+from dagmaster.ports.blob_uris import shorten_uri
 from dagmaster.settings.aliases import ALIASES, Alias
 from dagmaster.settings.database_urls import MASK, build_url, mask_url, secrets_in
 from dagmaster.settings.groups import GROUPS, PREFIX, Settings

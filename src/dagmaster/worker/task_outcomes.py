@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from dagmaster.blob_uris import without_keys
 from dagmaster.errors import PermanentError
 from dagmaster.errors.source_map import format_path, truncate
+from dagmaster.ports.blob_uris import without_keys
 from dagmaster.ports.handler_reports import Artifact, Checkpoint, HandlerResult, Progress, select_earlier
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
 from dagmaster.sdk import handler_decorator

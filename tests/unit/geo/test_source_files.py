@@ -10,13 +10,13 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from dagmaster.adapters.storage.router import ObjectStorage
-from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import BlobsUnavailable, PermanentError
 from dagmaster.geo.raster.cog_handlers import CompleteParams
 from dagmaster.geo.raster.tile_handlers import TileOptions
 from dagmaster.geo.result_uris import publish_file, result_uri
 from dagmaster.geo.source_files import CrsName, SourceParams, local_file
 from dagmaster.geo.vector.models import PrepareParams
+from dagmaster.ports.blob_uris import BlobUri
 from dagmaster.ports.handler_services import Share
 from dagmaster.sdk.handler_context import HandlerContext
 

@@ -14,7 +14,7 @@ from dagmaster.errors import BlobNameInvalid, BlobsUnavailable
 from dagmaster.ports.storage import IN_PLACE, GdalPath
 
 if TYPE_CHECKING:
-    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.blob_uris import BlobUri
 
 # Short retries bridge a transient error. An outage is reported within seconds: the worker retries the task
 # later.

@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING, Final
 
 from dagmaster import atomic_files
 from dagmaster.adapters.byte_streams import HashingStream, format_os_error, read_chunks, write_atomically
-from dagmaster.blob_uris import BlobUri, may_be_named
 from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
+from dagmaster.ports.blob_uris import BlobUri, may_be_named
 from dagmaster.ports.storage import BlobInfo
 
 if TYPE_CHECKING:

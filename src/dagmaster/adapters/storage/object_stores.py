@@ -29,8 +29,8 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 
 from dagmaster.adapters.byte_streams import CHUNK_BYTES, HashingStream, read_chunks, write_atomically
 from dagmaster.adapters.storage.config import open_store, redact_secrets
-from dagmaster.blob_uris import UNFINISHED, BlobUri, may_be_named
 from dagmaster.errors import BlobNotFound, BlobsUnavailable
+from dagmaster.ports.blob_uris import UNFINISHED, BlobUri, may_be_named
 from dagmaster.ports.storage import BlobInfo
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagmaster.adapters.storage.files import BlobFiles
-from dagmaster.blob_uris import BlobUri, check_name
 from dagmaster.errors import BlobNameInvalid
+from dagmaster.ports.blob_uris import BlobUri, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

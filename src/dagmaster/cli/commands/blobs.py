@@ -27,8 +27,8 @@ from dagmaster.text_format import format_count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dagmaster.blob_uris import BlobUri
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.ports.storage import BlobInfo, Storage
 
 

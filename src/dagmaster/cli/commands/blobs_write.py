@@ -31,7 +31,7 @@ from dagmaster.text_format import format_count
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.ports.handler_services import Services
     from dagmaster.ports.storage import BlobInfo, Storage
 

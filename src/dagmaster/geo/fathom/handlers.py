@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from dagmaster.blob_uris import BlobUri
     from dagmaster.geo.fathom.planning import Cell, TileFiles
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.ports.storage import BlobInfo
 
 STACK_HANDLER: Final = ("fathom.band_stack", "1")

@@ -12,8 +12,8 @@ from dagmaster.geo.source_files import local_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dagmaster.blob_uris import BlobUri
     from dagmaster.geo.formats.driver_rules import FileType
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.sdk.handler_context import HandlerContext
 
 MAX_FILES: Final = 10_000

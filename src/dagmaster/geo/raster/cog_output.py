@@ -34,8 +34,8 @@ from dagmaster.geo.source_files import LocalFile, local_file
 from dagmaster.sdk.handler_context import HandlerContext
 
 if TYPE_CHECKING:
-    from dagmaster.blob_uris import BlobUri
     from dagmaster.geo.raster.cog_writer import CogOptions
+    from dagmaster.ports.blob_uris import BlobUri
 
 MAX_DEFLATE_LEVEL = 12
 _TILE_NAME = re.compile(r"[ns]\d\d[ew]\d{3}\.(?!tiff?$)", re.IGNORECASE)

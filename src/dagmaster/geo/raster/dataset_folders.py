@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagmaster.blob_uris import BlobUri
 from dagmaster.geo.formats.archives import extract_dataset, extract_siblings
 from dagmaster.geo.formats.directories import fetch_directory, is_directory
 from dagmaster.geo.formats.raster_files import FILE_TYPES, ZIP_SUFFIX
@@ -20,6 +19,7 @@ from dagmaster.geo.raster.sidecars import (
     stage_raster,
 )
 from dagmaster.geo.source_files import local_file, name_in_errors
+from dagmaster.ports.blob_uris import BlobUri
 
 if TYPE_CHECKING:
     from dagmaster.geo.source_files import LocalFile

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import BlobNotFound, invalid_input
 from dagmaster.geo.optional_imports import require_extra
 from dagmaster.geo.queues import HEAVY, LIGHT
 from dagmaster.geo.raster.shared_cache import KEEP_HOURS, copy_to_mount
 from dagmaster.geo.source_files import SourceParams
+from dagmaster.ports.blob_uris import BlobUri
 from dagmaster.ports.storage import ZONES
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import handler

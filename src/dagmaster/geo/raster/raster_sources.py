@@ -19,8 +19,8 @@ from dagmaster.geo.raster.shared_cache import copy_to_mount
 from dagmaster.geo.source_files import SourceParams, check_file_size, file_not_found, local_file
 
 if TYPE_CHECKING:
-    from dagmaster.blob_uris import BlobUri
     from dagmaster.geo.raster.sidecars import RasterPart
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.ports.storage import BlobInfo
     from dagmaster.sdk.handler_context import HandlerContext
 

@@ -21,7 +21,7 @@ from dagmaster.geo.source_files import LocalFile, check_file_size, file_not_foun
 from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
-    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.ports.storage import BlobInfo
     from dagmaster.sdk.handler_context import HandlerContext
 

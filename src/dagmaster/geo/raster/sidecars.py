@@ -35,7 +35,7 @@ from dagmaster.geo.result_uris import has_fingerprint
 from dagmaster.geo.source_files import MAX_FILE_NAME_BYTES, check_file_size
 
 if TYPE_CHECKING:
-    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.ports.storage import BlobInfo
     from dagmaster.sdk.handler_context import HandlerContext
 

@@ -30,8 +30,8 @@ from dagmaster.geo.source_files import LocalFile, local_file
 from dagmaster.sdk.handler_context import HandlerContext
 
 if TYPE_CHECKING:
-    from dagmaster.blob_uris import BlobUri
     from dagmaster.geo.raster.raster_sources import RasterSource
+    from dagmaster.ports.blob_uris import BlobUri
 
 WINDOW_PIXELS: Final = 2048
 """Width and height of a window: 16 MB of a float32 band. Smaller ones are more files, larger ones more to

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import BlobNameInvalid
+from dagmaster.ports.blob_uris import BlobUri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import PermanentError, invalid_input
 from dagmaster.geo.optional_imports import require_extra
 from dagmaster.geo.queues import HEAVY
@@ -14,6 +13,7 @@ from dagmaster.geo.stac.asset_references import asset_blobs, iterate_items, refe
 from dagmaster.geo.stac.item_builder import RASTER_SUFFIXES, assign_collection, stored_raster_item
 from dagmaster.geo.stac.item_repair import find_missing_assets, repair_item
 from dagmaster.geo.stac.registration import Counts, register_valid_items
+from dagmaster.ports.blob_uris import BlobUri
 from dagmaster.ports.storage import ZONES, BlobInfo
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import handler

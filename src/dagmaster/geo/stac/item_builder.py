@@ -24,7 +24,7 @@ from dagmaster.geo.rules.stac_items import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.sdk.handler_context import HandlerContext
 
 DEFAULT_COLLECTION: Final = "default-collection"

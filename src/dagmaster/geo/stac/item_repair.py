@@ -13,7 +13,7 @@ from dagmaster.geo.stac.asset_references import asset_blobs
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.sdk.handler_context import HandlerContext
 
 ROUNDING_DEGREES: Final = 1e-6

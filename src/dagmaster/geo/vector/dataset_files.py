@@ -24,8 +24,8 @@ from dagmaster.geo.vector.wide_integers import quote_wide_integers
 from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
-    from dagmaster.blob_uris import BlobUri
     from dagmaster.geo.formats.driver_rules import FileType
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.sdk.handler_context import HandlerContext
 
 _RULES: Final = {**ARROW_FORMATS, **{name: rule for name, rule in VECTOR_DRIVERS.items() if rule.is_read}}

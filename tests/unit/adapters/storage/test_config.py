@@ -12,8 +12,8 @@ import pytest
 
 from dagmaster.adapters.storage.config import gdal_path, redact_secrets
 from dagmaster.adapters.storage.router import ObjectStorage
-from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import BlobsUnavailable
+from dagmaster.ports.blob_uris import BlobUri
 from dagmaster.ports.storage import IN_PLACE
 
 if TYPE_CHECKING:

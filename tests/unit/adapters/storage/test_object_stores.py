@@ -10,8 +10,8 @@ import pytest
 from dagmaster.adapters.byte_streams import CHUNK_BYTES
 from dagmaster.adapters.storage import object_stores
 from dagmaster.adapters.storage.object_stores import BlobStores
-from dagmaster.blob_uris import UNFINISHED, BlobUri
 from dagmaster.errors import BlobsUnavailable
+from dagmaster.ports.blob_uris import UNFINISHED, BlobUri
 
 HOME = BlobUri("memory", "box", "zone")
 SMALL, LARGE = 10, CHUNK_BYTES + 1

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import PermanentError
 from dagmaster.geo.fathom.filename_grammar import (
     FLAT,
@@ -20,6 +19,7 @@ from dagmaster.geo.fathom.filename_grammar import (
 )
 from dagmaster.geo.fathom.planning import find_cells, find_tiles, is_selected
 from dagmaster.geo.rules.bounding_boxes import bbox_union
+from dagmaster.ports.blob_uris import BlobUri
 from dagmaster.ports.storage import BlobInfo
 
 tiles = st.builds(tile_name, st.integers(-180, 179), st.integers(-90, 89))

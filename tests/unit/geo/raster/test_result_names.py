@@ -12,7 +12,7 @@ from dagmaster.geo.source_files import LocalFile, local_file
 from tests.unit.geo.raster.raster_context import numbers
 
 if TYPE_CHECKING:
-    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.sdk.handler_context import HandlerContext
     from tests.unit.geo.raster.raster_context import Bed
 

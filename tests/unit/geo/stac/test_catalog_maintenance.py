@@ -15,7 +15,7 @@ from tests.unit.geo.raster.raster_context import numbers, write
 from tests.unit.geo.stac.stac_context import REGISTRY
 
 if TYPE_CHECKING:
-    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.blob_uris import BlobUri
 
 
 def test_every_raster_of_a_container_gets_an_item_once(shelf):
