@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dagmaster.application.context import Application
 from dagmaster.application.job_snapshot import JobSnapshot
@@ -13,19 +13,19 @@ from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.audit_events import StoredEvent
-from dagmaster.ports.metrics import (
-    DurationBin,
-    DurationMetrics,
-    FailureGroup,
-    MetricWindow,
-    NodeMetrics,
-    PeriodMetrics,
-    ThroughputBucket,
-    WorkflowMetrics,
-)
 from dagmaster.ports.read_store import ALL_LOGS, JobEvent
 from dagmaster.records.fleet import FleetCounts, FleetRecord
 from dagmaster.records.jobs import JobRecord, OwnerRecord
+from dagmaster.records.metrics import (
+    DurationBin,
+    Durations,
+    FailureRecord,
+    MetricWindow,
+    NodeMetricsRecord,
+    PeriodRecord,
+    ThroughputBucketRecord,
+    WorkflowMetricsRecord,
+)
 from dagmaster.records.nodes import ChildCounts, NodeRecord, NodeValues
 
 if TYPE_CHECKING:
@@ -105,22 +105,24 @@ class FakeSubscription:
 class FakeMetrics:
     """Metrics of one workflow with one failure."""
 
-    durations = DurationMetrics(average=2.0, p50=1.5, p95=4.0)
+    durations: ClassVar[Durations] = {"avg_duration": 2.0, "p50_duration": 1.5, "p95_duration": 4.0}
 
     async def window(self, seconds: float, step_seconds: float) -> MetricWindow:
-        return MetricWindow(since=0.0, until=seconds, pending=1)
+        return MetricWindow(0.0, seconds, 1)
 
-    async def workflows(self, since: float, *, workflow_id: str | None = None) -> list[WorkflowMetrics]:
+    async def workflows(self, since: float, *, workflow_id: str | None = None) -> list[WorkflowMetricsRecord]:
         return [
-            WorkflowMetrics(workflow_id="flow", completed=3, failed=1, cancelled=0, durations=self.durations)
+            WorkflowMetricsRecord(workflow_id="flow", completed=3, failed=1, cancelled=0, **self.durations)
         ]
 
-    async def nodes(self, workflow_id: str, since: float) -> list[NodeMetrics]:
-        counts = {"completed": 3, "failed": 1, "skipped": 0, "cancelled": 0, "retries": 2}
-        return [NodeMetrics(node_id="fetch", **counts, durations=self.durations)]
+    async def nodes(self, workflow_id: str, since: float) -> list[NodeMetricsRecord]:
+        counts: dict[str, Any] = {
+            "completed": 3, "failed": 1, "skipped": 0, "cancelled": 0, "total_retries": 2,
+        }  # fmt: skip
+        return [NodeMetricsRecord(node_id="fetch", **counts, **self.durations)]
 
-    async def history(self, workflow_id: str, since: float) -> list[PeriodMetrics]:
-        return [PeriodMetrics(at=since, completed=3, failed=1, cancelled=0, durations=self.durations)]
+    async def history(self, workflow_id: str, since: float) -> list[PeriodRecord]:
+        return [PeriodRecord(at=since, completed=3, failed=1, cancelled=0, **self.durations)]
 
     async def node_durations(self, since: float, *, workflow_id: str | None = None) -> list[DurationBin]:
         return [
@@ -130,7 +132,7 @@ class FakeMetrics:
 
     async def failures(
         self, since: float, *, workflow_id: str | None = None, per_workflow: int | None = None, limit: int
-    ) -> list[FailureGroup]:
+    ) -> list[FailureRecord]:
         group = {
             "workflow_id": "flow",
             "node_id": "fetch",
@@ -138,10 +140,16 @@ class FakeMetrics:
             "job_id": "7",
             "content_hash": "x",
         }
-        return [FailureGroup(**group, count=1, last_at=100.0)]
+        return [FailureRecord(**group, count=1, last_at=100.0)]
 
-    async def throughput(self, since: float, until: float, step_seconds: float) -> list[ThroughputBucket]:
-        return [ThroughputBucket(at=since, submitted=4, completed=3, failed=1, cancelled=0, average=2.0)]
+    async def throughput(
+        self, since: float, until: float, step_seconds: float
+    ) -> list[ThroughputBucketRecord]:
+        return [
+            ThroughputBucketRecord(
+                at=since, submitted=4, completed=3, failed=1, cancelled=0, avg_duration=2.0
+            )
+        ]
 
 
 @dataclass

@@ -7,8 +7,8 @@ from typing import Any
 from dagmaster.application.views import (
     DurationBucketView,
     DurationReport,
-    PeriodView,
-    ThroughputBucketView,
+    PeriodRecord,
+    ThroughputBucketRecord,
     ThroughputReport,
     WorkflowHistoryReport,
 )
@@ -26,7 +26,7 @@ WINDOW: dict[str, Any] = {"since": 0.0, "until": 7200.0, "pending_jobs": 0}
 
 def a_history(*percentiles: tuple[float, float] | None) -> WorkflowHistoryReport:
     periods = [
-        PeriodView(
+        PeriodRecord(
             at=number * 21_600.0,
             completed=0 if one is None else 4,
             failed=0,
@@ -44,8 +44,8 @@ def a_history(*percentiles: tuple[float, float] | None) -> WorkflowHistoryReport
 
 def test_the_highest_bar_fills_the_chart_and_a_single_failure_is_seen():
     buckets = [
-        ThroughputBucketView(at=0.0, submitted=9, completed=9_999, failed=1, cancelled=0, avg_duration=1.5),
-        ThroughputBucketView(at=3600.0, submitted=0, completed=0, failed=0, cancelled=0, avg_duration=None),
+        ThroughputBucketRecord(at=0.0, submitted=9, completed=9_999, failed=1, cancelled=0, avg_duration=1.5),
+        ThroughputBucketRecord(at=3600.0, submitted=0, completed=0, failed=0, cancelled=0, avg_duration=None),
     ]
     chart = throughput_chart(ThroughputReport(bucket_minutes=60, buckets=tuple(buckets), **WINDOW))
     completed, failed = chart.bars[0].segments

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.secret_inputs import RedactorCache
@@ -11,30 +12,26 @@ from dagmaster.application.views.metrics import (
     DurationBucketView,
     DurationReport,
     FailureReport,
-    FailureView,
     NodeMetricsReport,
-    NodeMetricsView,
-    Percentiles,
-    PeriodView,
-    ThroughputBucketView,
     ThroughputReport,
     WorkflowHistoryReport,
     WorkflowMetricsReport,
-    WorkflowMetricsView,
 )
 from dagmaster.application.workflow_lookup import workflow_not_found
-from dagmaster.ports.metrics import PERIOD_SECONDS, DurationMetrics
+from dagmaster.ports.metrics import PERIOD_SECONDS
+from dagmaster.records.metrics import (
+    PeriodRecord,
+    WorkflowMetricsRecord,
+)
+from dagmaster.records.redacted import mark_redacted, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.application.context import Application
-    from dagmaster.ports.metrics import (
-        FailureGroup,
-        NodeMetrics,
-        PeriodMetrics,
-        ThroughputBucket,
-        WorkflowMetrics,
+    from dagmaster.records.metrics import (
+        FailureRecord,
+        WorkflowMetricsRecord,
     )
 
 MAX_DAYS: Final = 90
@@ -64,12 +61,10 @@ async def workflow_metrics(
     groups = await reader.failures(
         window.since, workflow_id=workflow_id, per_workflow=COMMON_FAILURES, limit=_MAX_COMMON
     )
-    failures = await _failure_views(app, groups)
-    return WorkflowMetricsReport(
-        since=window.since,
-        until=window.until,
-        pending_jobs=window.pending,
-        workflows=tuple(_workflow_view(record, failures) for record in workflows),
+    failures = await _redact_failures(app, groups)
+    return WorkflowMetricsReport.of(
+        window,
+        workflows=tuple(_with_failures(workflow, failures) for workflow in workflows),
     )
 
 
@@ -80,12 +75,10 @@ async def node_metrics(app: Application, workflow_id: str, *, days: int = 7) -> 
     nodes = await reader.nodes(workflow_id, window.since)
     if not nodes:
         await _check_workflow(app, workflow_id)
-    return NodeMetricsReport(
+    return NodeMetricsReport.of(
+        window,
         workflow_id=workflow_id,
-        since=window.since,
-        until=window.until,
-        pending_jobs=window.pending,
-        nodes=tuple(map(_node_view, nodes)),
+        nodes=tuple(nodes),
     )
 
 
@@ -100,13 +93,11 @@ async def workflow_history(app: Application, workflow_id: str, *, days: int = 7)
         window.since + number * PERIOD_SECONDS
         for number in range(math.ceil(days * _DAY / PERIOD_SECONDS) + 1)
     ]
-    return WorkflowHistoryReport(
+    return WorkflowHistoryReport.of(
+        window,
         workflow_id=workflow_id,
-        since=window.since,
-        until=window.until,
-        pending_jobs=window.pending,
         period_seconds=PERIOD_SECONDS,
-        periods=tuple(_period_view(at, periods.get(at)) for at in starts if at < window.until),
+        periods=tuple(periods.get(at, PeriodRecord(at=at)) for at in starts if at < window.until),
     )
 
 
@@ -118,11 +109,9 @@ async def node_durations(
     window = await reader.window(days * _DAY, PERIOD_SECONDS)
     bins = await reader.node_durations(window.since, workflow_id=workflow_id)
     places = [bisect_left(DURATION_BOUNDS, one.seconds) for one in bins]
-    return DurationReport(
+    return DurationReport.of(
+        window,
         workflow_id=workflow_id,
-        since=window.since,
-        until=window.until,
-        pending_jobs=window.pending,
         buckets=tuple(
             DurationBucketView(
                 up_to_seconds=bound,
@@ -143,14 +132,12 @@ async def failure_metrics(
     """
     reader = app.read.metrics
     window = await reader.window(days * _DAY, PERIOD_SECONDS)
-    failures = await _failure_views(
+    failures = await _redact_failures(
         app, await reader.failures(window.since, workflow_id=workflow_id, limit=limit)
     )
     if not failures:
         await _check_workflow(app, workflow_id)
-    return FailureReport(
-        since=window.since, until=window.until, pending_jobs=window.pending, failures=tuple(failures)
-    )
+    return FailureReport.of(window, failures=failures)
 
 
 async def throughput(app: Application, *, hours: int = 24, bucket_minutes: int = 60) -> ThroughputReport:
@@ -163,12 +150,10 @@ async def throughput(app: Application, *, hours: int = 24, bucket_minutes: int =
     step = bucket_minutes * 60.0
     window = await reader.window(hours * _HOUR, step)
     buckets = await reader.throughput(window.since, window.until, step)
-    return ThroughputReport(
-        since=window.since,
-        until=window.until,
-        pending_jobs=window.pending,
+    return ThroughputReport.of(
+        window,
         bucket_minutes=bucket_minutes,
-        buckets=tuple(map(_bucket_view, buckets)),
+        buckets=tuple(buckets),
     )
 
 
@@ -178,83 +163,21 @@ async def _check_workflow(app: Application, workflow_id: str | None) -> None:
         raise await workflow_not_found(app, workflow_id)
 
 
-def _workflow_view(record: WorkflowMetrics, failures: Sequence[FailureView]) -> WorkflowMetricsView:
-    durations = record.durations
-    return WorkflowMetricsView(
-        workflow_id=record.workflow_id,
-        total_jobs=record.completed + record.failed + record.cancelled,
-        completed=record.completed,
-        failed=record.failed,
-        cancelled=record.cancelled,
-        success_rate=_success_rate(record.completed, record.failed),
-        avg_duration=durations.average,
-        p50_duration=durations.p50,
-        p95_duration=durations.p95,
-        percentiles=Percentiles.EXACT if durations.is_exact else Percentiles.HISTOGRAM,
-        common_failures=tuple(failure for failure in failures if failure.workflow_id == record.workflow_id),
-    )
+def _with_failures(
+    workflow: WorkflowMetricsRecord, failures: Sequence[FailureRecord]
+) -> WorkflowMetricsRecord:
+    common = tuple(failure for failure in failures if failure.workflow_id == workflow.workflow_id)
+    return replace(workflow, common_failures=common)
 
 
-def _node_view(record: NodeMetrics) -> NodeMetricsView:
-    durations = record.durations
-    return NodeMetricsView(
-        node_id=record.node_id,
-        total_executions=record.completed + record.failed + record.skipped + record.cancelled,
-        completed=record.completed,
-        failed=record.failed,
-        skipped=record.skipped,
-        cancelled=record.cancelled,
-        total_retries=record.retries,
-        success_rate=_success_rate(record.completed, record.failed),
-        avg_duration=durations.average,
-        p50_duration=durations.p50,
-        p95_duration=durations.p95,
-        percentiles=Percentiles.EXACT if durations.is_exact else Percentiles.HISTOGRAM,
-    )
-
-
-def _period_view(at: float, record: PeriodMetrics | None) -> PeriodView:
-    durations = DurationMetrics() if record is None else record.durations
-    return PeriodView(
-        at=at,
-        completed=0 if record is None else record.completed,
-        failed=0 if record is None else record.failed,
-        cancelled=0 if record is None else record.cancelled,
-        avg_duration=durations.average,
-        p50_duration=durations.p50,
-        p95_duration=durations.p95,
-    )
-
-
-def _success_rate(completed: int, failed: int) -> float | None:
-    return completed / (completed + failed) if completed + failed else None
-
-
-def _bucket_view(record: ThroughputBucket) -> ThroughputBucketView:
-    return ThroughputBucketView(
-        at=record.at,
-        submitted=record.submitted,
-        completed=record.completed,
-        failed=record.failed,
-        cancelled=record.cancelled,
-        avg_duration=record.average,
-    )
-
-
-async def _failure_views(app: Application, groups: Sequence[FailureGroup]) -> list[FailureView]:
+async def _redact_failures(app: Application, failures: Sequence[FailureRecord]) -> tuple[FailureRecord, ...]:
     redactors = RedactorCache(app)
-    views = []
-    for group in groups:
-        # The inputs of a deleted job are deleted, too: there is nothing to look for, and nothing to read.
-        redact = None if group.content_hash is None else await redactors.get(group.job_id, group.content_hash)
-        views.append(
-            FailureView(
-                workflow_id=group.workflow_id,
-                node_id=group.node_id or None,
-                message=group.message if redact is None else redact(group.message),
-                count=group.count,
-                job_id=group.job_id,
-                last_at=group.last_at,
-            )
-        )
-    return views
+    # The inputs of a deleted job are deleted: there is nothing to look for, and nothing to read.
+    return tuple(
+        [
+            mark_redacted(failure)
+            if failure.content_hash is None
+            else redacted(failure, await redactors.get(failure.job_id, failure.content_hash))
+            for failure in failures
+        ]
+    )

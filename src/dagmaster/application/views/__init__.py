@@ -38,17 +38,11 @@ from dagmaster.application.views.metrics import (
     DurationBucketView,
     DurationReport,
     FailureReport,
-    FailureView,
     MetricRebuildView,
     NodeMetricsReport,
-    NodeMetricsView,
-    Percentiles,
-    PeriodView,
-    ThroughputBucketView,
     ThroughputReport,
     WorkflowHistoryReport,
     WorkflowMetricsReport,
-    WorkflowMetricsView,
 )
 from dagmaster.application.views.nodes import NodeDetailView
 from dagmaster.application.views.remote_tasks import (
@@ -116,6 +110,14 @@ from dagmaster.records.fleet import (
 )
 from dagmaster.records.handlers import HandlerRecord
 from dagmaster.records.jobs import JobRecord, OwnerRecord
+from dagmaster.records.metrics import (
+    FailureRecord,
+    NodeMetricsRecord,
+    Percentiles,
+    PeriodRecord,
+    ThroughputBucketRecord,
+    WorkflowMetricsRecord,
+)
 from dagmaster.records.nodes import ChildrenRecord, NodeRecord, ProgressRecord
 from dagmaster.records.page import Page
 from dagmaster.records.record import Record
@@ -153,8 +155,8 @@ __all__ = [
     "EventCountsView",
     "EventType",
     "EventView",
+    "FailureRecord",
     "FailureReport",
-    "FailureView",
     "FleetRecord",
     "FootprintView",
     "FootprintsView",
@@ -185,8 +187,8 @@ __all__ = [
     "NewApiKeyView",
     "NodeCountsView",
     "NodeDetailView",
+    "NodeMetricsRecord",
     "NodeMetricsReport",
-    "NodeMetricsView",
     "NodeProgressReportView",
     "NodeReasonView",
     "NodeRecord",
@@ -197,7 +199,7 @@ __all__ = [
     "OwnerRecord",
     "Page",
     "Percentiles",
-    "PeriodView",
+    "PeriodRecord",
     "PlannedChildrenView",
     "PlannedNodeView",
     "PlannedQueueView",
@@ -224,7 +226,7 @@ __all__ = [
     "TaskProgressView",
     "TaskRecord",
     "TaskResultView",
-    "ThroughputBucketView",
+    "ThroughputBucketRecord",
     "ThroughputReport",
     "TimelineView",
     "ValidationResult",
@@ -234,7 +236,7 @@ __all__ = [
     "WorkerRecord",
     "WorkflowDetailView",
     "WorkflowHistoryReport",
+    "WorkflowMetricsRecord",
     "WorkflowMetricsReport",
-    "WorkflowMetricsView",
     "WorkflowRecord",
 ]

@@ -1,57 +1,17 @@
-"""Views of metrics.
-
-Durations are in seconds, of what completed; `percentiles` says how exact p50 and p95 are.
-"""
+"""Reports about what finished jobs show."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from dagmaster.records.metrics import (
+    FailureRecord,
+    NodeMetricsRecord,
+    PeriodRecord,
+    ThroughputBucketRecord,
+    WorkflowMetricsRecord,
+)
 from dagmaster.records.record import Record, Timestamp
-
-
-class Percentiles(StrEnum):
-    """EXACT: from every duration. HISTOGRAM: at most 1 % (or 1 ms) from the exact value."""
-
-    EXACT = "exact"
-    HISTOGRAM = "histogram"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureView(Record):
-    """Failed jobs with the same message, in which numbers, ids, paths and URIs are replaced.
-
-    `node_id` is null if no node caused the failure. `job_id`: the last of these jobs.
-    """
-
-    workflow_id: str
-    node_id: str | None
-    message: str
-    count: int
-    job_id: str
-    last_at: Timestamp
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowMetricsView(Record):
-    """The jobs of a workflow that finished. `success_rate`: completed of completed and failed, from 0 to 1.
-
-    A job that was resumed counts each time it finished. `avg_duration`, `p50_duration` and `p95_duration`:
-    seconds.
-    """
-
-    workflow_id: str
-    total_jobs: int
-    completed: int
-    failed: int
-    cancelled: int
-    success_rate: float | None
-    avg_duration: float | None
-    p50_duration: float | None
-    p95_duration: float | None
-    percentiles: Percentiles
-    common_failures: tuple[FailureView, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,29 +21,7 @@ class WorkflowMetricsReport(Record):
     since: Timestamp
     until: Timestamp
     pending_jobs: int
-    workflows: tuple[WorkflowMetricsView, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeMetricsView(Record):
-    """The executions of a node in jobs that finished. Children of a fan-out count for the fan-out.
-
-    `success_rate`: completed of completed and failed, from 0 to 1. `avg_duration`, `p50_duration` and `p95_duration`:
-    seconds of the last attempt.
-    """
-
-    node_id: str
-    total_executions: int
-    completed: int
-    failed: int
-    skipped: int
-    cancelled: int
-    total_retries: int
-    success_rate: float | None
-    avg_duration: float | None
-    p50_duration: float | None
-    p95_duration: float | None
-    percentiles: Percentiles
+    workflows: tuple[WorkflowMetricsRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,20 +32,7 @@ class NodeMetricsReport(Record):
     since: Timestamp
     until: Timestamp
     pending_jobs: int
-    nodes: tuple[NodeMetricsView, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodView(Record):
-    """The jobs of a workflow that finished within `period_seconds` from `at` on; seconds of the completed ones."""
-
-    at: Timestamp
-    completed: int
-    failed: int
-    cancelled: int
-    avg_duration: float | None
-    p50_duration: float | None
-    p95_duration: float | None
+    nodes: tuple[NodeMetricsRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +44,7 @@ class WorkflowHistoryReport(Record):
     until: Timestamp
     pending_jobs: int
     period_seconds: float
-    periods: tuple[PeriodView, ...]
+    periods: tuple[PeriodRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,22 +74,7 @@ class FailureReport(Record):
     since: Timestamp
     until: Timestamp
     pending_jobs: int
-    failures: tuple[FailureView, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThroughputBucketView(Record):
-    """The jobs of a period: submitted in it, finished in it.
-
-    `avg_duration`: seconds of the completed ones.
-    """
-
-    at: Timestamp
-    submitted: int
-    completed: int
-    failed: int
-    cancelled: int
-    avg_duration: float | None
+    failures: tuple[FailureRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +85,7 @@ class ThroughputReport(Record):
     until: Timestamp
     pending_jobs: int
     bucket_minutes: int
-    buckets: tuple[ThroughputBucketView, ...]
+    buckets: tuple[ThroughputBucketRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from dagmaster.application.views.metrics import Percentiles
 from dagmaster.cli.render.text import DIM, duration, local_time
+from dagmaster.records.metrics import Percentiles
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dagmaster.application.views import (
+        FailureRecord,
         FailureReport,
-        FailureView,
+        NodeMetricsRecord,
         NodeMetricsReport,
-        NodeMetricsView,
         ThroughputReport,
+        WorkflowMetricsRecord,
         WorkflowMetricsReport,
-        WorkflowMetricsView,
     )
 
 
@@ -69,7 +69,7 @@ def throughput_table(report: ThroughputReport) -> RenderableType:
     return table
 
 
-def _failures(views: Iterable[FailureView]) -> Table:
+def _failures(views: Iterable[FailureRecord]) -> Table:
     table = Table(box=None, pad_edge=False, header_style=DIM)
     for name in ("count", "workflow", "node", "last", "job", "message"):
         table.add_column(name, no_wrap=name != "message", justify="right" if name == "count" else "left")
@@ -92,7 +92,7 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _success_and_durations(view: WorkflowMetricsView | NodeMetricsView) -> tuple[str, ...]:
+def _success_and_durations(view: WorkflowMetricsRecord | NodeMetricsRecord) -> tuple[str, ...]:
     rate = "" if view.success_rate is None else f"{view.success_rate:.1%}"
     about = "~" if view.percentiles is Percentiles.HISTOGRAM else ""
     p50, p95 = (_duration(seconds, about) for seconds in (view.p50_duration, view.p95_duration))

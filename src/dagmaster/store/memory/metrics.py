@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.audit_events import EventType
-from dagmaster.ports.metrics import (
-    MAX_EXACT,
-    PERIOD_SECONDS,
+from dagmaster.ports.metrics import MAX_EXACT, PERIOD_SECONDS
+from dagmaster.records.metrics import (
     DurationBin,
-    DurationMetrics,
-    FailureGroup,
+    Durations,
+    FailureRecord,
     MetricWindow,
-    NodeMetrics,
-    PeriodMetrics,
-    ThroughputBucket,
-    WorkflowMetrics,
+    NodeMetricsRecord,
+    Percentiles,
+    PeriodRecord,
+    ThroughputBucketRecord,
+    WorkflowMetricsRecord,
 )
 from dagmaster.snowflakes import time_of
 from dagmaster.store.metric_rules import bin_seconds, duration_bin, failure_message, top_node
@@ -117,11 +117,11 @@ class MemoryMetricReader:
         """Return the last so many seconds, from the start of a step on."""
         now = self._database.clock.now()
         since = (now - seconds) // step_seconds * step_seconds
-        return MetricWindow(
-            since=since, until=now, pending=min(len(self._database.metric_pending), MAX_EXACT)
-        )
+        return MetricWindow(since, now, min(len(self._database.metric_pending), MAX_EXACT))
 
-    async def workflows(self, since: float, *, workflow_id: str | None = None) -> Sequence[WorkflowMetrics]:
+    async def workflows(
+        self, since: float, *, workflow_id: str | None = None
+    ) -> Sequence[WorkflowMetricsRecord]:
         """Return the metrics of every workflow with finished jobs, most jobs first; or of one."""
         samples = self._samples(since, workflow_id)
         metrics = []
@@ -131,17 +131,17 @@ class MemoryMetricReader:
             completed = [sample for sample in of_workflow if sample.status is JobStatus.COMPLETED]
             seconds = (sample.seconds for sample in completed)
             metrics.append(
-                WorkflowMetrics(
+                WorkflowMetricsRecord(
                     workflow_id=name,
                     completed=count[JobStatus.COMPLETED],
                     failed=count[JobStatus.FAILED],
                     cancelled=count[JobStatus.CANCELLED],
-                    durations=_durations(seconds, is_exact=self._are_current(completed)),
+                    **_durations(seconds, is_exact=self._are_current(completed)),
                 )
             )
         return sorted(metrics, key=lambda one: (-one.completed - one.failed - one.cancelled, one.workflow_id))
 
-    async def nodes(self, workflow_id: str, since: float) -> Sequence[NodeMetrics]:
+    async def nodes(self, workflow_id: str, since: float) -> Sequence[NodeMetricsRecord]:
         """Return the metrics of every node of a workflow, by id."""
         samples = self._samples(since, workflow_id)
         is_exact = self._are_current(samples)
@@ -152,19 +152,19 @@ class MemoryMetricReader:
             count = Counter(node.status for node in of_node)
             completed = [node for node in of_node if node.status is NodeStatus.COMPLETED]
             metrics.append(
-                NodeMetrics(
+                NodeMetricsRecord(
                     node_id=node_id,
                     completed=count[NodeStatus.COMPLETED],
                     failed=count[NodeStatus.FAILED],
                     skipped=count[NodeStatus.SKIPPED],
                     cancelled=count[NodeStatus.CANCELLED],
-                    retries=sum(node.retries for node in of_node),
-                    durations=_durations((node.seconds for node in completed), is_exact=is_exact),
+                    total_retries=sum(node.retries for node in of_node),
+                    **_durations((node.seconds for node in completed), is_exact=is_exact),
                 )
             )
         return metrics
 
-    async def history(self, workflow_id: str, since: float) -> Sequence[PeriodMetrics]:
+    async def history(self, workflow_id: str, since: float) -> Sequence[PeriodRecord]:
         """Return the periods in which jobs of a workflow finished, oldest first."""
         samples = self._samples(since, workflow_id)
         periods = []
@@ -173,12 +173,12 @@ class MemoryMetricReader:
             count = Counter(sample.status for sample in of_period)
             completed = (sample.seconds for sample in of_period if sample.status is JobStatus.COMPLETED)
             periods.append(
-                PeriodMetrics(
+                PeriodRecord(
                     at=at,
                     completed=count[JobStatus.COMPLETED],
                     failed=count[JobStatus.FAILED],
                     cancelled=count[JobStatus.CANCELLED],
-                    durations=_durations(completed, is_exact=False),
+                    **_durations(completed, is_exact=False),
                 )
             )
         return periods
@@ -193,24 +193,22 @@ class MemoryMetricReader:
         )
         return [
             DurationBin(
-                seconds=bin_seconds(number),
-                completed=counts[number, NodeStatus.COMPLETED],
-                failed=counts[number, NodeStatus.FAILED],
+                bin_seconds(number), counts[number, NodeStatus.COMPLETED], counts[number, NodeStatus.FAILED]
             )
             for number in sorted({number for number, _ in counts})
         ]
 
     async def failures(
         self, since: float, *, workflow_id: str | None = None, per_workflow: int | None = None, limit: int
-    ) -> Sequence[FailureGroup]:
+    ) -> Sequence[FailureRecord]:
         """Return the most frequent failures, of all workflows or of one."""
-        groups: dict[tuple[str, str, str], FailureGroup] = {}
+        groups: dict[tuple[str, str, str], FailureRecord] = {}
         for sample in self._samples(since, workflow_id):
             if sample.status is not JobStatus.FAILED:
                 continue
             key = (sample.workflow_id, *sample.failure)
-            group = FailureGroup(
-                workflow_id=key[0], node_id=key[1], message=key[2], count=1, job_id=sample.job_id,
+            group = FailureRecord(
+                workflow_id=key[0], node_id=key[1] or None, message=key[2], count=1, job_id=sample.job_id,
                 last_at=sample.finished_at, content_hash=self._database.jobs[sample.job_id].new.content_hash,
             )  # fmt: skip
             previous = groups.get(key)
@@ -219,7 +217,7 @@ class MemoryMetricReader:
                 group = replace(newest, count=previous.count + 1)
             groups[key] = group
         ranked = sorted(
-            groups.values(), key=lambda one: (-one.count, one.workflow_id, one.node_id, one.message)
+            groups.values(), key=lambda one: (-one.count, one.workflow_id, one.node_id or "", one.message)
         )
         if per_workflow is not None:
             rank: Counter[str] = Counter()
@@ -231,7 +229,9 @@ class MemoryMetricReader:
             ranked = shown
         return ranked[:limit]
 
-    async def throughput(self, since: float, until: float, step_seconds: float) -> Sequence[ThroughputBucket]:
+    async def throughput(
+        self, since: float, until: float, step_seconds: float
+    ) -> Sequence[ThroughputBucketRecord]:
         """Return a bucket for each step, oldest first."""
         submitted = Counter(
             time_of(job_id) // step_seconds
@@ -245,13 +245,13 @@ class MemoryMetricReader:
             count = Counter(sample.status for sample in of_step)
             completed = (sample.seconds for sample in of_step if sample.status is JobStatus.COMPLETED)
             buckets.append(
-                ThroughputBucket(
+                ThroughputBucketRecord(
                     at=step * step_seconds,
                     submitted=submitted[step],
                     completed=count[JobStatus.COMPLETED],
                     failed=count[JobStatus.FAILED],
                     cancelled=count[JobStatus.CANCELLED],
-                    average=_durations(completed, is_exact=True).average,
+                    avg_duration=_durations(completed, is_exact=True).get("avg_duration"),
                 )
             )
         return buckets
@@ -265,11 +265,16 @@ class MemoryMetricReader:
         return all(self._database.jobs[sample.job_id].finished_at == sample.finished_at for sample in samples)
 
 
-def _durations(durations: Iterable[float | None], *, is_exact: bool) -> DurationMetrics:
+def _durations(durations: Iterable[float | None], *, is_exact: bool) -> Durations:
     ordered = sorted(seconds for seconds in durations if seconds is not None)
     if not ordered:
-        return DurationMetrics()
+        return {}
     p50, p95 = (ordered[math.ceil(part * len(ordered)) - 1] for part in (0.5, 0.95))
     if not is_exact:
         p50, p95 = bin_seconds(duration_bin(p50)), bin_seconds(duration_bin(p95))
-    return DurationMetrics(average=sum(ordered) / len(ordered), p50=p50, p95=p95, is_exact=is_exact)
+    return {
+        "avg_duration": sum(ordered) / len(ordered),
+        "p50_duration": p50,
+        "p95_duration": p95,
+        "percentiles": Percentiles.EXACT if is_exact else Percentiles.HISTOGRAM,
+    }

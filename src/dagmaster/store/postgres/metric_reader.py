@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.ids import EPOCH_MS
-from dagmaster.ports.metrics import (
-    MAX_EXACT,
-    MAX_EXACT_NODES,
+from dagmaster.ports.metrics import MAX_EXACT, MAX_EXACT_NODES
+from dagmaster.records.metrics import (
     DurationBin,
-    DurationMetrics,
-    FailureGroup,
+    Durations,
+    FailureRecord,
     MetricWindow,
-    NodeMetrics,
-    PeriodMetrics,
-    ThroughputBucket,
-    WorkflowMetrics,
+    NodeMetricsRecord,
+    Percentiles,
+    PeriodRecord,
+    ThroughputBucketRecord,
+    WorkflowMetricsRecord,
 )
 from dagmaster.store.metric_rules import bin_seconds
 from dagmaster.store.postgres.job_list import is_storable
@@ -42,9 +42,9 @@ class PostgresMetricReader:
         """Return the last so many seconds, from the start of a step on."""
         (row,) = await self._pool.fetch(_SQL["window"], {"limit": MAX_EXACT})
         since = (row["now"] - seconds) // step_seconds * step_seconds
-        return MetricWindow(since=since, until=row["now"], pending=row["pending"])
+        return MetricWindow(since, row["now"], row["pending"])
 
-    async def workflows(self, since: float, *, workflow_id: str | None = None) -> list[WorkflowMetrics]:
+    async def workflows(self, since: float, *, workflow_id: str | None = None) -> list[WorkflowMetricsRecord]:
         """Return the metrics of every workflow with finished jobs, most jobs first; or of one."""
         if workflow_id is not None and not is_storable(workflow_id):
             return []
@@ -55,17 +55,17 @@ class PostgresMetricReader:
             "max_pending": MAX_PENDING,
         }
         return [
-            WorkflowMetrics(
+            WorkflowMetricsRecord(
                 workflow_id=row["workflow_id"],
                 completed=row["completed"],
                 failed=row["failed"],
                 cancelled=row["cancelled"],
-                durations=_durations(row, row["completed"], row["exact_count"]),
+                **_durations(row, row["completed"], row["exact_count"]),
             )
             for row in await self._pool.fetch(_SQL["workflows"], params)
         ]
 
-    async def nodes(self, workflow_id: str, since: float) -> list[NodeMetrics]:
+    async def nodes(self, workflow_id: str, since: float) -> list[NodeMetricsRecord]:
         """Return the metrics of every node of a workflow, by id."""
         if not is_storable(workflow_id):
             return []
@@ -76,30 +76,30 @@ class PostgresMetricReader:
             "max_pending": MAX_PENDING,
         }
         return [
-            NodeMetrics(
+            NodeMetricsRecord(
                 node_id=row["node_id"],
                 completed=row["completed"],
                 failed=row["failed"],
                 skipped=row["skipped"],
                 cancelled=row["cancelled"],
-                retries=row["retries"],
-                durations=_durations(row, row["timed"], row["exact_count"]),
+                total_retries=row["retries"],
+                **_durations(row, row["timed"], row["exact_count"]),
             )
             for row in await self._pool.fetch(_SQL["nodes"], params)
         ]
 
-    async def history(self, workflow_id: str, since: float) -> list[PeriodMetrics]:
+    async def history(self, workflow_id: str, since: float) -> list[PeriodRecord]:
         """Return the periods in which jobs of a workflow finished, oldest first."""
         if not is_storable(workflow_id):
             return []
         rows = await self._pool.fetch(_SQL["history"], {"workflow_id": workflow_id, "since": since})
         return [
-            PeriodMetrics(
+            PeriodRecord(
                 at=row["at"],
                 completed=row["completed"],
                 failed=row["failed"],
                 cancelled=row["cancelled"],
-                durations=_durations(row, row["completed"], None),
+                **_durations(row, row["completed"], None),
             )
             for row in rows
         ]
@@ -109,22 +109,24 @@ class PostgresMetricReader:
         if workflow_id is not None and not is_storable(workflow_id):
             return []
         rows = await self._pool.fetch(_SQL["node_durations"], {"workflow_id": workflow_id, "since": since})
-        return [
-            DurationBin(seconds=bin_seconds(row["bin"]), completed=row["completed"], failed=row["failed"])
-            for row in rows
-        ]
+        return [DurationBin(bin_seconds(row["bin"]), row["completed"], row["failed"]) for row in rows]
 
     async def failures(
         self, since: float, *, workflow_id: str | None = None, per_workflow: int | None = None, limit: int
-    ) -> list[FailureGroup]:
+    ) -> list[FailureRecord]:
         """Return the most frequent failures, of all workflows or of one."""
         if workflow_id is not None and not is_storable(workflow_id):
             return []
         params = {"since": since, "workflow_id": workflow_id, "per_workflow": per_workflow, "limit": limit}
         rows = await self._pool.fetch(_SQL["failures"], params)
-        return [FailureGroup(**{**dict(row), "job_id": str(row["job_id"])}) for row in rows]
+        return [
+            FailureRecord(**{**dict(row), "job_id": str(row["job_id"]), "node_id": row["node_id"] or None})
+            for row in rows
+        ]
 
-    async def throughput(self, since: float, until: float, step_seconds: float) -> list[ThroughputBucket]:
+    async def throughput(
+        self, since: float, until: float, step_seconds: float
+    ) -> list[ThroughputBucketRecord]:
         """Return a bucket for each step, oldest first."""
         params = {"since": since, "until": until, "step": step_seconds}
         sums = {row["step"]: row for row in await self._pool.fetch(_SQL["throughput"], params)}
@@ -141,31 +143,33 @@ class PostgresMetricReader:
         ]
 
 
-def _durations(row: Record, count: int, exact_count: int | None) -> DurationMetrics:
+def _durations(row: Record, count: int, exact_count: int | None) -> Durations:
     """Return durations; `exact_count`: of how many rows the exact percentiles are."""
     if not count:
-        return DurationMetrics()
+        return {}
     average = row["seconds"] / count
     # Rows of jobs that were deleted or resumed since are missing: then they do not show what was counted.
     if exact_count == count:
-        return DurationMetrics(average=average, p50=row["exact_p50"], p95=row["exact_p95"])
-    return DurationMetrics(
-        average=average, p50=bin_seconds(row["p50"]), p95=bin_seconds(row["p95"]), is_exact=False
-    )
+        return {"avg_duration": average, "p50_duration": row["exact_p50"], "p95_duration": row["exact_p95"]}
+    return {
+        "avg_duration": average,
+        "p50_duration": bin_seconds(row["p50"]),
+        "p95_duration": bin_seconds(row["p95"]),
+        "percentiles": Percentiles.HISTOGRAM,
+    }
 
 
-def _bucket(at: float, row: Any, submitted: int) -> ThroughputBucket:
+def _bucket(at: float, row: Any, submitted: int) -> ThroughputBucketRecord:
     if row is None:
-        return ThroughputBucket(at=at, submitted=submitted, completed=0, failed=0, cancelled=0, average=None)
+        return ThroughputBucketRecord(at=at, submitted=submitted)
     completed = row["completed"]
-    average = row["seconds"] / completed if completed else None
-    return ThroughputBucket(
+    return ThroughputBucketRecord(
         at=at,
         submitted=submitted,
         completed=completed,
         failed=row["failed"],
         cancelled=row["cancelled"],
-        average=average,
+        avg_duration=row["seconds"] / completed if completed else None,
     )
 
 

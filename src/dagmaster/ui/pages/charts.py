@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views import (
         DurationReport,
-        PeriodView,
-        ThroughputBucketView,
+        PeriodRecord,
+        ThroughputBucketRecord,
         ThroughputReport,
         WorkflowHistoryReport,
     )
@@ -163,7 +163,7 @@ def histogram_chart(report: DurationReport) -> BarChart:
 
 def _finished_chart(
     title: str,
-    buckets: Sequence[ThroughputBucketView | PeriodView],
+    buckets: Sequence[ThroughputBucketRecord | PeriodRecord],
     *,
     columns: tuple[str, ...],
     rows: Sequence[tuple[str, ...]],
@@ -215,11 +215,11 @@ def _stack(parts: Sequence[tuple[str, float]], peak: float) -> tuple[Segment, ..
     return tuple(segments)
 
 
-def _counts(bucket: ThroughputBucketView | PeriodView) -> tuple[str, str, str]:
+def _counts(bucket: ThroughputBucketRecord | PeriodRecord) -> tuple[str, str, str]:
     return f"{bucket.completed:,}", f"{bucket.failed:,}", f"{bucket.cancelled:,}"
 
 
-def _percentiles(period: PeriodView) -> str:
+def _percentiles(period: PeriodRecord) -> str:
     return f"p50 {format_optional(period.p50_duration)}, p95 {format_optional(period.p95_duration)}"
 
 

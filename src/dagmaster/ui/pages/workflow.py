@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.application.views import (
-        FailureView,
+        FailureRecord,
         GraphView,
         JobRecord,
+        NodeMetricsRecord,
         NodeMetricsReport,
-        NodeMetricsView,
         VersionDiffView,
         WorkflowDetailView,
         WorkflowHistoryReport,
-        WorkflowMetricsView,
+        WorkflowMetricsRecord,
     )
 
 MAX_LINES: Final = 5_000
@@ -222,7 +222,7 @@ def summary_page(
     head: WorkflowHead,
     *,
     days: int,
-    metrics: WorkflowMetricsView | None,
+    metrics: WorkflowMetricsRecord | None,
     nodes: NodeMetricsReport,
     history: WorkflowHistoryReport,
     recent: Sequence[JobRecord],
@@ -342,7 +342,7 @@ def _format_yaml(value: Any) -> str:
     return text
 
 
-def _node_line(node: NodeMetricsView, longest: float) -> NodeLine:
+def _node_line(node: NodeMetricsRecord, longest: float) -> NodeLine:
     return NodeLine(
         node.node_id,
         f"{node.total_executions:,}",
@@ -354,7 +354,7 @@ def _node_line(node: NodeMetricsView, longest: float) -> NodeLine:
     )
 
 
-def _failure_line(failure: FailureView, now: float) -> FailureLine:
+def _failure_line(failure: FailureRecord, now: float) -> FailureLine:
     href, last = job_path(failure.job_id), moment(failure.last_at, now)
     return FailureLine(failure.message, failure.node_id or "", f"{failure.count:,}", href, last)
 

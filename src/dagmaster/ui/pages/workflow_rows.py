@@ -11,7 +11,7 @@ from dagmaster.ui.pages.job_rows import JobRow, job_row
 from dagmaster.ui.pages.times import Moment, format_optional, moment
 
 if TYPE_CHECKING:
-    from dagmaster.application.views import JobRecord, WorkflowMetricsView, WorkflowRecord
+    from dagmaster.application.views import JobRecord, WorkflowMetricsRecord, WorkflowRecord
 
 GOOD_RATE: Final = 0.95
 BAD_RATE: Final = 0.5
@@ -46,7 +46,7 @@ class WorkflowRow:
 
 
 def workflow_row(
-    view: WorkflowRecord, metrics: WorkflowMetricsView | None, newest: JobRecord | None
+    view: WorkflowRecord, metrics: WorkflowMetricsRecord | None, newest: JobRecord | None
 ) -> WorkflowRow:
     """Return the row of a workflow."""
     return WorkflowRow(

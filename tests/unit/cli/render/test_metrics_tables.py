@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from dagmaster.application.views.metrics import (
-    FailureReport,
-    FailureView,
-    Percentiles,
-    WorkflowMetricsReport,
-    WorkflowMetricsView,
-)
+from dagmaster.application.views.metrics import FailureReport, WorkflowMetricsReport
 from dagmaster.cli.render.metrics_tables import failures_table, workflows_tables
+from dagmaster.records.metrics import FailureRecord, Percentiles, WorkflowMetricsRecord
 
-FAILURE = FailureView(
+FAILURE = FailureRecord(
     workflow_id="w", node_id="load", message="[red]no <n>", count=1234, job_id="7", last_at=0.0
 )
-WORKFLOW = WorkflowMetricsView(
-    workflow_id="w", total_jobs=20, completed=15, failed=5, cancelled=0, success_rate=0.75, avg_duration=0.25,
+WORKFLOW = WorkflowMetricsRecord(
+    workflow_id="w", completed=15, failed=5, cancelled=0, avg_duration=0.25,
     p50_duration=61.0, p95_duration=7300.0, percentiles=Percentiles.HISTOGRAM, common_failures=(FAILURE,),
 )  # fmt: skip
 
