@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import asyncpg
 
+from dagmaster.host.snowflakes import Snowflakes
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.task_journal import TaskJournal
 from dagmaster.ports.task_ledger import TaskLedger
 from dagmaster.ports.task_source import TaskSource
-from dagmaster.snowflakes import Snowflakes
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore

@@ -23,15 +23,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dagmaster.clocks import SystemClock
 from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import OwnershipLost
+from dagmaster.host.clocks import SystemClock
+from dagmaster.host.snowflakes import Snowflakes
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.read_store import TaskFilter
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import NewTask, Withdrawal
-from dagmaster.snowflakes import Snowflakes
 from tests.conformance.jobs import ONE, a_job, a_turn
 from tests.conformance.stores import MemoryWorld, PostgresWorld, SeenAttempt
 

@@ -6,8 +6,8 @@ import asyncio
 import pathlib
 from typing import TYPE_CHECKING, TypeVar
 
-from dagmaster.atomic_files import replace
 from dagmaster.errors import BlobNotFound, BlobsUnavailable
+from dagmaster.host.atomic_files import replace
 from dagmaster.ports.output_blobs import CHUNK_BYTES, check_plain
 
 if TYPE_CHECKING:

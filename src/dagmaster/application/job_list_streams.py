@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.application.job_watch import pause_after
 from dagmaster.application.queries.jobs import list_jobs
 from dagmaster.application.stream_messages import EndReason, MessageType, StreamMessage, end, message
-from dagmaster.clocks import wait_at_most
-from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DatabaseUnavailable
+from dagmaster.host.clocks import wait_at_most
+from dagmaster.host.connection_backoff import ConnectionBackoff
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -27,9 +27,9 @@ from dagmaster.application.stream_messages import (
     end,
     message,
 )
-from dagmaster.clocks import wait_at_most
-from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DatabaseUnavailable
+from dagmaster.host.clocks import wait_at_most
+from dagmaster.host.connection_backoff import ConnectionBackoff
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.job_snapshot import load_snapshot
 from dagmaster.application.queries.job_detail import detail_view, snapshot_view
-from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DatabaseUnavailable
+from dagmaster.host.connection_backoff import ConnectionBackoff
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

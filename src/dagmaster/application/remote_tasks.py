@@ -22,9 +22,9 @@ from dagmaster.application.views.remote_tasks import (
     TaskProgressView,
     TaskResultView,
 )
-from dagmaster.clocks import loop_time, wait_at_most
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import LeaseLost, PermanentError, WorkerExpired
+from dagmaster.host.clocks import loop_time, wait_at_most
 from dagmaster.ports.handler_reports import data_to_store
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from dagmaster.atomic_files import write_private
 from dagmaster.bootstrap import ensure_schema, secret, wire_application
 from dagmaster.bootstrap.database_admin import open_database_admin
 from dagmaster.client.system import current_user
 from dagmaster.errors import ApiKeyRejected, SettingsInvalid
+from dagmaster.host.atomic_files import write_private
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 

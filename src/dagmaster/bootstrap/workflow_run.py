@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from dagmaster.authoring.python.workflow_inputs import to_inputs
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE
 from dagmaster.errors import JobFailed
-from dagmaster.event_loops import run_blocking
+from dagmaster.host.event_loops import run_blocking
 from dagmaster.sdk.entrypoint_sources import loaded_function
 from dagmaster.sdk.handler_decorator import mark_of
 from dagmaster.sdk.handler_mocks import with_mocks

@@ -15,7 +15,7 @@ from dagmaster.client.connection import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.client.job_methods import JobMethods
 from dagmaster.client.submission_methods import SubmissionMethods
 from dagmaster.client.system_methods import SystemMethods
-from dagmaster.event_loops import LoopThread
+from dagmaster.host.event_loops import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from dagmaster.client.problems import error_of_response
-from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import ApiKeyRejected, Category, DagmasterError, ServerAnswerInvalid
+from dagmaster.host.connection_backoff import ConnectionBackoff
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, Mapping

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from dagmaster.application.views.events_and_logs import EventView, LogView
 from dagmaster.client.event_streams import read_stream
 from dagmaster.client.request_bodies import job_query
-from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import Category, DagmasterError, JobNotFound
+from dagmaster.host.connection_backoff import ConnectionBackoff
 from dagmaster.records.jobs import JobRecord
 from dagmaster.records.parsing import parse_record
 from dagmaster.records.record import Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from dagmaster.clocks import SystemClock
+from dagmaster.host.clocks import SystemClock
 
 if TYPE_CHECKING:
     import asyncio

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.engine.model import Job, Node
+    from dagmaster.host.snowflakes import Snowflakes
     from dagmaster.local.idle_clock import IdleClock
     from dagmaster.orchestrator.service import Orchestrator
     from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.handler_reports import Progress
     from dagmaster.ports.task_messages import TaskMessage
-    from dagmaster.snowflakes import Snowflakes
     from dagmaster.worker.service import Worker
 
 __all__ = ["Answers", "ApprovalRequest", "Graph", "LocalRunner", "LocalServices", "Observer"]

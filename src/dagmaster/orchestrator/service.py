@@ -16,11 +16,11 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.clocks import wait_at_most
-from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.events import JobStarted
 from dagmaster.engine.status import TERMINAL_JOB
 from dagmaster.errors import DatabaseUnavailable, OwnershipLost, StatementFailed
+from dagmaster.host.clocks import wait_at_most
+from dagmaster.host.connection_backoff import ConnectionBackoff
 from dagmaster.orchestrator import added_nodes, chores, job_log, turn_traces
 from dagmaster.orchestrator.audit_log import to_audit_events
 from dagmaster.orchestrator.child_jobs import ChildJobs

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.events import JobStarted, TaskLost
 from dagmaster.engine.status import JobStatus
-from dagmaster.snowflakes import time_of
+from dagmaster.host.snowflakes import time_of
 
 if TYPE_CHECKING:
     from dagmaster.engine.model import Job

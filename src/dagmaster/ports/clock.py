@@ -1,6 +1,6 @@
 """The clock as its users see it: the only way in which time enters.
 
-`dagmaster.clocks` has the implementations.
+`dagmaster.host.clocks` has the implementations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The source of new ids. `dagmaster.snowflakes` has the implementation."""
+"""The source of new ids. `dagmaster.host.snowflakes` has the implementation."""
 
 from __future__ import annotations
 

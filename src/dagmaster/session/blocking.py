@@ -9,7 +9,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar
 
 from dagmaster.authoring.python.running_task import check_may_block, get_running_task
-from dagmaster.event_loops import LoopThread
+from dagmaster.host.event_loops import LoopThread
 from dagmaster.session import context as contexts
 from dagmaster.session import current_context, management, workers
 from dagmaster.session.local_runs import run_job_test

@@ -12,7 +12,7 @@ from dagmaster.application.graph_jobs import release_hold
 from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.client.system import current_user
 from dagmaster.errors import CommandRejected, JobNotFound, NodesRejected
-from dagmaster.event_loops import run_blocking
+from dagmaster.host.event_loops import run_blocking
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.sdk.handler_mocks import with_mocks

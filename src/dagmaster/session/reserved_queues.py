@@ -13,8 +13,8 @@ import socket
 from typing import TYPE_CHECKING
 
 from dagmaster.errors import DagmasterError, DatabaseUnavailable
+from dagmaster.host.snowflakes import TASK_IDS
 from dagmaster.ports.run_queues import run_queue
-from dagmaster.snowflakes import TASK_IDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.clocks import SystemClock
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
+from dagmaster.host.clocks import SystemClock
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.simulation.final_state import Violation
 from dagmaster.simulation.loop import START

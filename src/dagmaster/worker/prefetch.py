@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dagmaster.clocks import loop_time
+from dagmaster.host.clocks import loop_time
 
 MAX_PREFETCH: Final = 2_000
 PREFETCH_SECONDS: Final = 0.1

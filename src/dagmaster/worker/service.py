@@ -10,9 +10,9 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.clocks import loop_time, wait_at_most
-from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
+from dagmaster.host.clocks import loop_time, wait_at_most
+from dagmaster.host.connection_backoff import ConnectionBackoff
 from dagmaster.telemetry.logs import task_fields
 from dagmaster.worker.drain import Drain
 from dagmaster.worker.entrypoint_imports import EntrypointImports

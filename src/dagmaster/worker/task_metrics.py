@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.clocks import loop_time
 from dagmaster.engine.status import AttemptStatus
+from dagmaster.host.clocks import loop_time
 
 if TYPE_CHECKING:
     from dagmaster.ports.task_ledger import TaskReport

@@ -15,8 +15,8 @@ import threading
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.clocks import loop_time
 from dagmaster.engine.status import AttemptStatus
+from dagmaster.host.clocks import loop_time
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.worker.options import GRACE_SECONDS, STALL_SECONDS
 from dagmaster.worker.task_lines import log_task

@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.clocks import loop_time
+from dagmaster.host.clocks import loop_time
 from dagmaster.ports.handler_reports import Progress, data_to_store
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.redaction import redact_value

@@ -8,8 +8,8 @@ import json
 import logging
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.clocks import wait_at_most
 from dagmaster.errors import DatabaseUnavailable, StatementFailed
+from dagmaster.host.clocks import wait_at_most
 from dagmaster.ports.task_journal import LogChunk
 from dagmaster.telemetry.logs import MAX_IDS
 from dagmaster.text_format import error_text, traceback_of

@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.clocks import loop_time
 from dagmaster.engine.diagnosis.reasons import ReasonCode
+from dagmaster.host.clocks import loop_time
 from dagmaster.orchestrator import service
 from dagmaster.records.fleet import LeftJobsRecord, LeftTasksRecord, TaskNodeRecord
 from dagmaster.sdk.handler_registry import handler

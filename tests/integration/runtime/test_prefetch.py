@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.clocks import loop_time
+from dagmaster.host.clocks import loop_time
 from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

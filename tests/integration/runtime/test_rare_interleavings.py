@@ -15,11 +15,11 @@ from dagmaster.application.submission import JobRequest
 from dagmaster.authoring.graph_parts import GraphPart, TaskPart
 from dagmaster.engine.expressions.json_values import MAX_JSON_DEPTH
 from dagmaster.errors import DatabaseUnavailable, StatementFailed, SubmissionRejected
+from dagmaster.host.snowflakes import TASK_IDS
 from dagmaster.orchestrator import service
 from dagmaster.orchestrator.poll_schedule import PollSchedule
 from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.sdk.handler_registry import handler
-from dagmaster.snowflakes import TASK_IDS
 from tests.integration.runtime.runtime_world import Gate, read
 from tests.patience import PATIENCE_SECONDS
 

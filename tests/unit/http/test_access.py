@@ -182,7 +182,7 @@ def test_the_database_may_be_down_when_the_use_of_a_key_is_stored():
 
 
 def test_the_file_with_the_key_of_dev_is_for_its_user_alone(tmp_path):
-    from dagmaster.atomic_files import write_private
+    from dagmaster.host.atomic_files import write_private
 
     file = tmp_path / "key"
     file.write_text("old")

@@ -11,9 +11,9 @@ import stat
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from dagmaster import atomic_files
 from dagmaster.adapters.byte_streams import HashingStream, format_os_error, read_chunks, write_atomically
 from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
+from dagmaster.host import atomic_files
 from dagmaster.ports.blob_uris import BlobUri, may_be_named
 from dagmaster.ports.storage import BlobInfo
 

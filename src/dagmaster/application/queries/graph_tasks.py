@@ -11,7 +11,7 @@ from dagmaster.authoring.added_nodes import fill_place
 from dagmaster.engine.expressions.json_values import path_text
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
-from dagmaster.snowflakes import time_of
+from dagmaster.host.snowflakes import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -28,8 +28,8 @@ from dagmaster.authoring.python.task_options import (
 from dagmaster.authoring.schema import TaskModel
 from dagmaster.errors import HandlerInvalid, NodesRejected
 from dagmaster.errors.source_map import truncate
+from dagmaster.host.snowflakes import TASK_IDS, time_of
 from dagmaster.sdk.json_forms import short_repr
-from dagmaster.snowflakes import TASK_IDS, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart
+from dagmaster.host.snowflakes import TASK_IDS
 from dagmaster.ports.added_nodes import MemberKind
-from dagmaster.snowflakes import TASK_IDS
 
 if TYPE_CHECKING:
     from dagmaster.authoring.python.graph_items import Group

@@ -14,7 +14,7 @@ from dagmaster.authoring.graph_parts import GraphPart
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
 from dagmaster.errors import NodesRejected, PermanentError
-from dagmaster.event_loops import has_running_loop
+from dagmaster.host.event_loops import has_running_loop
 from dagmaster.sdk.handler_context import CURRENT_CONTEXT
 from dagmaster.sdk.json_forms import short_repr
 from dagmaster.text_format import format_count

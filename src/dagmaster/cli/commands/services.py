@@ -17,9 +17,9 @@ from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.main import COMPLETED, INTERRUPTED
 from dagmaster.cli.options import handlers_option
 from dagmaster.cli.service_supervisor import READY_LINE
-from dagmaster.clocks import wait_at_most
-from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import OUTCOMES, DagmasterError, DatabaseUnavailable, EmbeddedPostgresUnavailable
+from dagmaster.host.clocks import wait_at_most
+from dagmaster.host.connection_backoff import ConnectionBackoff
 from dagmaster.ports.queue_names import QUEUE_RULE, is_queue_name
 from dagmaster.sdk.command_line import data_dir_option
 from dagmaster.telemetry.logs import LogFormat

@@ -20,9 +20,9 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.atomic_files import sync_folder
 from dagmaster.errors import CatalogUnavailable
 from dagmaster.geo.rules.stac_items import collection_file_name
+from dagmaster.host.atomic_files import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

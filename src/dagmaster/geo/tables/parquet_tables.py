@@ -16,10 +16,10 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.atomic_files import sync_folder
 from dagmaster.errors import PermanentError, TablesUnavailable
 from dagmaster.geo.rules import arrow_features
 from dagmaster.geo.rules.bounding_boxes import bbox_union
+from dagmaster.host.atomic_files import sync_folder
 from dagmaster.ports.table_schemas import check_chunk, check_table
 from dagmaster.ports.tables import TableInfo
 

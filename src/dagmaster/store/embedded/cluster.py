@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from dagmaster.atomic_files import sync_folder
 from dagmaster.errors import DataDirectoryUnusable, EmbeddedPostgresUnavailable
+from dagmaster.host.atomic_files import sync_folder
 
 DATABASE = "dagmaster"
 """The name of the database, and of the role that owns it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dagmaster.clocks import SystemClock
+from dagmaster.host.clocks import SystemClock
 from dagmaster.ports.audit_trail import AuditEntry, AuditFilter, AuditRecord
 
 if TYPE_CHECKING:

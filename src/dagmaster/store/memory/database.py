@@ -10,12 +10,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.clocks import SystemClock
 from dagmaster.engine.model import JobRow
 from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, in_flight_status
+from dagmaster.host.clocks import SystemClock
+from dagmaster.host.snowflakes import LEASED_MACHINES, Snowflakes
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.turn_records import Command, TaskResult
-from dagmaster.snowflakes import LEASED_MACHINES, Snowflakes
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.output_blobs import MemoryBlobs
 from dagmaster.store.result_notifications import encode_results

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.host.snowflakes import time_of
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.metrics import MAX_EXACT, PERIOD_SECONDS
 from dagmaster.records.metrics import (
@@ -22,7 +23,6 @@ from dagmaster.records.metrics import (
     ThroughputBucketRecord,
     WorkflowMetricsRecord,
 )
-from dagmaster.snowflakes import time_of
 from dagmaster.store.metric_rules import bin_seconds, duration_bin, failure_message, top_node
 
 if TYPE_CHECKING:

@@ -23,13 +23,13 @@ from dagmaster.store.result_notifications import NotificationInbox
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from dagmaster.host.snowflakes import Snowflakes
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.turn_records import Command, TaskResult, TurnCommit
-    from dagmaster.snowflakes import Snowflakes
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
 

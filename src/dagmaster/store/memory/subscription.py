@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dagmaster.clocks import wait_at_most
+from dagmaster.host.clocks import wait_at_most
 
 
 class MemorySubscription:

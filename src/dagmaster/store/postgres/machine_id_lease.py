@@ -7,9 +7,9 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.clocks import SyncedClock
 from dagmaster.errors import DatabaseUnavailable, OwnershipLost
-from dagmaster.snowflakes import Snowflakes
+from dagmaster.host.clocks import SyncedClock
+from dagmaster.host.snowflakes import Snowflakes
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from dagmaster.host.snowflakes import Snowflakes
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.turn_records import TurnCommit
-    from dagmaster.snowflakes import Snowflakes
 
 _SQL = queries("orchestrator")
 _AFTER_UNDERSCORE = "`"  # ids of the children of `fan` are between `fan__` and fan_`

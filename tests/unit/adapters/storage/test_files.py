@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster import atomic_files
 from dagmaster.adapters.storage.router import ObjectStorage
 from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
+from dagmaster.host import atomic_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.context import Application
-from dagmaster.clocks import SystemClock
+from dagmaster.host.clocks import SystemClock
+from dagmaster.host.snowflakes import Snowflakes
 from dagmaster.ports.job_records import Accepted, StoredWorkflow
 from dagmaster.ports.read_store import PendingCommand
 from dagmaster.records.fleet import FleetCounts
 from dagmaster.records.workflows import VersionRecord
-from dagmaster.snowflakes import Snowflakes
 from tests.unit.application.world import FakeBlobs, FakeReadStore, an_event
 
 if TYPE_CHECKING:

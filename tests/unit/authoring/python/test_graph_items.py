@@ -20,8 +20,8 @@ from dagmaster.authoring.python.task_options import TaskOptions
 from dagmaster.authoring.schema import NextModel, TaskModel
 from dagmaster.engine.graph import Gate, GateKind, Leaf, TaskSpec
 from dagmaster.errors import HandlerInvalid, NodesRejected
+from dagmaster.host.snowflakes import LEASED_MACHINES, UnleasedSnowflakes, time_of
 from dagmaster.ports.added_nodes import BatchRows, MemberKind, NodeRecord
-from dagmaster.snowflakes import LEASED_MACHINES, UnleasedSnowflakes, time_of
 
 
 def f(**kwargs: Any) -> Any:

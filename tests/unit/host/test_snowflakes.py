@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dagmaster.host.snowflakes import Snowflakes
 from dagmaster.ports.ids import EPOCH_MS
-from dagmaster.snowflakes import Snowflakes
 from dagmaster.testing.clock import FakeClock
 
 

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DatabaseUnavailable
+from dagmaster.host.connection_backoff import ConnectionBackoff
 
 LOGGER = logging.getLogger("test_connection_backoff")
 LOST = "the connection to the database was lost; reconnecting with backoff"
