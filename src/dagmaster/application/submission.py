@@ -25,9 +25,9 @@ from dagmaster.errors import (
 )
 from dagmaster.ports.job_options import (
     DEFAULTS,
+    MAX_PRIORITY,
     MAX_SUBMITTER,
     OPTION_NAMES,
-    PRIORITIES,
     SUBMITTER_OPTIONS,
     JobOptions,
 )
@@ -341,11 +341,11 @@ def _audited(job: NewJob) -> dict[str, JsonValue]:
 
 def check_options(options: JobOptions) -> None:
     """Raise `SubmissionRejected` about the first option that is not valid."""
-    if options.priority not in PRIORITIES:
+    if not 0 <= options.priority <= MAX_PRIORITY:
         raise SubmissionRejected(f"priority must be between 0 and 10 (most urgent), not {options.priority}")
     for name, option in SUBMITTER_OPTIONS.items():
         if option.max_length is not None:
-            _check_text(name, getattr(options, name), option.max_length, min_length=option.min_length)
+            _check_text(name, getattr(options, name), option.max_length, min_length=option.min_length or 0)
     _check_text("submitted_by", options.submitted_by, MAX_SUBMITTER)
 
 

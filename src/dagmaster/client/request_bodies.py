@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.views.results import SubmitOutcome
 from dagmaster.ports.job_filter import Match, active_fields
+from dagmaster.ports.job_options import SUBMITTER_OPTIONS
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.graph_parts import GraphPart, TaskPart
     from dagmaster.ports.finished_tasks import FinishedTaskFilter
     from dagmaster.ports.job_filter import JobFilter
+    from dagmaster.ports.job_options import JobOptions
     from dagmaster.ports.read_records import TaskFilter
 
 
@@ -32,14 +34,14 @@ def job_body(request: JobRequest) -> dict[str, Any]:
 
 def run_body(request: JobRequest) -> dict[str, Any]:
     """Return what a submission has besides its workflow."""
-    return {
-        "inputs": dict(request.inputs),
-        "input_texts": dict(request.input_texts),
-        "name": request.name,
-        "priority": request.priority,
-        "idempotency_key": request.idempotency_key or uuid.uuid4().hex,
-        "correlation_id": request.correlation_id,
-    }
+    inputs = {"inputs": dict(request.inputs), "input_texts": dict(request.input_texts)}
+    return inputs | options_body(request)
+
+
+def options_body(options: JobOptions) -> dict[str, Any]:
+    """Return the options of a submission. There is always an idempotency key."""
+    body = {name: getattr(options, name) for name in SUBMITTER_OPTIONS}
+    return body | {"idempotency_key": options.idempotency_key or uuid.uuid4().hex}
 
 
 def definition_body(requests: Sequence[JobRequest]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.views.graph_tasks import AddedNodesView, GraphTaskView, ReleasedHoldView
@@ -21,7 +20,13 @@ from dagmaster.client.methods import (
     views_of,
 )
 from dagmaster.client.problems import error_of_document
-from dagmaster.client.request_bodies import definition_body, graph_lines, job_body, own_result
+from dagmaster.client.request_bodies import (
+    definition_body,
+    graph_lines,
+    job_body,
+    options_body,
+    own_result,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,8 +85,7 @@ class SubmissionMethods:
     @returns(SubmitResult)
     def submit_graph(self, request: GraphJobRequest) -> Request:
         """Submit a job with a graph that was built in code: all of it is stored, or nothing."""
-        job = {"name": request.name, "priority": request.priority, "correlation_id": request.correlation_id}
-        job["idempotency_key"] = request.idempotency_key or uuid.uuid4().hex
+        job = options_body(request)
         return _lines("graph", content=graph_lines(request.part, job), is_repeatable=True)
 
     @returns(ReleasedHoldView)

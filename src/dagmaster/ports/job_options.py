@@ -13,7 +13,7 @@ MAX_KEY: Final = 128
 MAX_NAME: Final = 128
 MAX_SUBMITTER: Final = 64
 MAX_CORRELATION_ID: Final = 64
-PRIORITIES: Final = range(11)
+MAX_PRIORITY: Final = 10
 
 
 class Option(NamedTuple):
@@ -22,7 +22,9 @@ class Option(NamedTuple):
     description: str
     metavar: str = "TEXT"
     max_length: int | None = None
-    min_length: int = 0
+    min_length: int | None = None
+    maximum: int | None = None
+    """Of a number, whose minimum is 0."""
     is_identity: bool = True
 
 
@@ -35,7 +37,7 @@ class JobOptions:
     """What is stored of a submit as it is. Fields without a declaration are not set by submitters."""
 
     name: str = _option("", "A name to find the job by. Default: the workflow's.", max_length=MAX_NAME)
-    priority: int = _option(5, "10 is the most urgent.", "0..10")
+    priority: int = _option(5, "10 is the most urgent.", maximum=MAX_PRIORITY)
     idempotency_key: str | None = _option(
         None,
         "A second submission with the same key returns the first job instead of a new one.",

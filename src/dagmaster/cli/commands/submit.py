@@ -27,15 +27,27 @@ from dagmaster.cli.options import (
 )
 from dagmaster.cli.system import open_session
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
+from dagmaster.ports.job_options import DEFAULTS, SUBMITTER_OPTIONS
 from dagmaster.sdk.command_line import data_dir_option, json_option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dagmaster.application.submission import JobRequest
     from dagmaster.application.views import SubmitResult
     from dagmaster.cli.system import Session
     from dagmaster.json_types import JsonObject
+
+
+def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a submit."""
+    for name, option in reversed(SUBMITTER_OPTIONS.items()):
+        details: dict[str, Any] = {"metavar": option.metavar}
+        if option.maximum is not None:
+            details = {"type": click.IntRange(0, option.maximum), "show_default": True}
+        flag = f"--{name.replace('_', '-')}"
+        command = click.option(flag, default=DEFAULTS[name], help=option.description, **details)(command)
+    return command
 
 
 @click.command(
@@ -52,19 +64,7 @@ if TYPE_CHECKING:
 @click.option(
     "--version", "version", type=click.IntRange(1), help="A published version.  [default: the active one]"
 )
-@click.option(
-    "--name", default="", metavar="TEXT", help="A name to find the job by.  [default: the workflow's]"
-)
-@click.option(
-    "--priority", type=click.IntRange(0, 10), default=5, show_default=True, help="10 is the most urgent."
-)
-@click.option(
-    "--idempotency-key",
-    "key",
-    metavar="KEY",
-    help="A second submission with the same key returns the first job instead of a new one.",
-)
-@click.option("--correlation-id", "correlation", metavar="ID", help="Your own id, stored with the job.")
+@job_options
 @click.option(
     "--wait", is_flag=True, help="Watch the job until it has finished; the exit code is its outcome."
 )
@@ -78,14 +78,11 @@ def submit(
     inputs_file: pathlib.Path | None,
     batch: pathlib.Path | None,
     version: int | None,
-    name: str,
-    priority: int,
-    key: str | None,
-    correlation: str | None,
     wait: bool,
     as_json: bool,
     modules: tuple[str, ...],
     data_dir: pathlib.Path | None,
+    **options: Any,
 ) -> int:
     """Submit a job of a published WORKFLOW, or of a workflow file.
 
@@ -112,11 +109,8 @@ def submit(
         version=version,
         inputs=read_json_file(inputs_file),
         input_texts=read_pairs(pairs, lambda _name, text: text, "an input"),
-        name=name,
-        priority=priority,
-        idempotency_key=key,
         submitted_by=sender(),
-        correlation_id=correlation,
+        **options,
     )
     lines = None if batch is None else _read_lines(batch)
     json_out = sys.stdout if as_json else None

@@ -29,12 +29,13 @@ from dagmaster.errors import (
 )
 from dagmaster.http.api.submissions import IdempotencyKey, one_key
 from dagmaster.http.api.tasks import Digits
+from dagmaster.http.job_options import OptionsBody
 from dagmaster.http.parameters import JobId, WaitSeconds
 from dagmaster.http.routes import Body, Routes, parse_json
 from dagmaster.http.services import App, Caller, Compiler
 from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.ports.api_keys import Scope
-from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME
+from dagmaster.ports.job_options import MAX_NAME, SUBMITTER_OPTIONS
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 from dagmaster.sdk.retry_options import RetryModel
 
@@ -175,13 +176,10 @@ class PartBody(Body):
     known: dict[Digits, str] = Field(default_factory=dict, max_length=10 * MAX_TASKS)
 
 
-class GraphJob(Body):
+class GraphJob(OptionsBody):
     """A job without its graph."""
 
     name: str = Field(min_length=1, max_length=MAX_NAME)
-    priority: int = Field(default=5, ge=0, le=10)
-    idempotency_key: str | None = Field(default=None, min_length=1, max_length=MAX_KEY)
-    correlation_id: str | None = Field(default=None, max_length=MAX_CORRELATION_ID)
 
 
 class GraphJobBody(GraphJob):
@@ -258,14 +256,9 @@ async def show_task(app: App, task_id: Digits) -> JSONResponse:
 async def _submit(
     app: Application, submitted_by: str, job: GraphJob, part: GraphPart, header_key: str | None
 ) -> JSONResponse:
-    request = GraphJobRequest(
-        name=job.name,
-        part=part,
-        priority=job.priority,
-        idempotency_key=one_key(job.idempotency_key, header_key),
-        correlation_id=job.correlation_id,
-        submitted_by=submitted_by,
-    )
+    options = {name: getattr(job, name) for name in SUBMITTER_OPTIONS}
+    options["idempotency_key"] = one_key(options["idempotency_key"], header_key)
+    request = GraphJobRequest(**options, part=part, submitted_by=submitted_by)
     result = await submit_graph(app, request)
     return JSONResponse(result.to_dict(), 202, headers={"Location": f"/api/v1/jobs/{result.job_id}"})
 

@@ -12,11 +12,12 @@ from starlette.responses import JSONResponse
 from dagmaster.application.submission import MAX_BATCH, JobRequest, submit_jobs
 from dagmaster.application.submission_plan import plan_submission
 from dagmaster.errors import SubmissionRejected
+from dagmaster.http.job_options import OptionsBody
 from dagmaster.http.parameters import InputTexts
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller, Origin, Services
 from dagmaster.ports.api_keys import Scope
-from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME
+from dagmaster.ports.job_options import MAX_KEY
 
 routes = Routes("jobs")
 IdempotencyKey = Annotated[
@@ -34,17 +35,11 @@ TraceParent = Annotated[
 ]
 
 
-class JobBody(Body):
+class JobBody(OptionsBody):
     """A job, without its workflow."""
 
     inputs: dict[str, Any] = Field(default_factory=dict, examples=[{"count": 100}])
     input_texts: InputTexts = Field(default_factory=dict)
-    name: str = Field(default="", max_length=MAX_NAME, description="Default: the workflow's.")
-    priority: int = Field(default=5, ge=0, le=10, description="10 is the most urgent.")
-    idempotency_key: str | None = Field(default=None, min_length=1, max_length=MAX_KEY)
-    correlation_id: str | None = Field(
-        default=None, max_length=MAX_CORRELATION_ID, description="Your own id."
-    )
 
 
 class SubmitBody(JobBody):

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.authoring.inputs import parse_input_text
 from dagmaster.authoring.source_document import read_document
 from dagmaster.authoring.yaml.writer import write_yaml
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
+from dagmaster.ports.job_options import DEFAULTS, SUBMITTER_OPTIONS
 from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
@@ -35,10 +36,7 @@ class SubmitEntry:
     is_text: bool = False
     values: Mapping[str, str] = field(default_factory=dict)
     text: str = ""
-    name: str = ""
-    priority: str = "5"
-    idempotency_key: str = ""
-    correlation_id: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +55,17 @@ class InputField:
     maximum: str = ""
     pattern: str = ""
     problems: tuple[str, ...] = ()
+
+
+class OptionField(NamedTuple):
+    """An option of the submit. With choices, it is one of them."""
+
+    name: str
+    label: str
+    hint: str
+    value: str
+    max_length: int | None
+    choices: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,7 @@ class SubmitPage:
     text_problems: str = "[]"
     """Those of the text, for the editor."""
     plan: PlanSummary | None = None
-    priorities: tuple[tuple[str, str], ...] = ()
+    options: tuple[OptionField, ...] = ()
 
 
 def choose_page(workflows: Sequence[WorkflowRecord]) -> SubmitPage:
@@ -113,8 +122,16 @@ def submit_page(
         problems=tuple(str(problem) for problem in others if not (entry.is_text and problem.line)),
         text_problems=json.dumps([problem.to_dict() for problem in others if problem.line]),
         plan=None if plan is None else _summary(plan),
-        priorities=tuple({entry.priority: entry.priority, **PRIORITIES}.items()),
+        options=tuple(_option_field(name, entry.options.get(name, "")) for name in SUBMITTER_OPTIONS),
     )
+
+
+def _option_field(name: str, text: str) -> OptionField:
+    option, default = SUBMITTER_OPTIONS[name], DEFAULTS[name]
+    value = text or str(default or "")
+    choices = {value: value, **PRIORITIES} if option.maximum is not None else {}
+    label = name.replace("_", " ").capitalize()
+    return OptionField(name, label, option.description, value, option.max_length, tuple(choices.items()))
 
 
 def input_fields(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import Query
 from starlette.requests import Request
@@ -25,6 +25,7 @@ from dagmaster.http.parameters import Version
 from dagmaster.http.services import App, Origin, Services
 from dagmaster.json_types import JsonObject
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.job_options import SUBMITTER_OPTIONS
 from dagmaster.ui.forms import Form
 from dagmaster.ui.notices import Notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
@@ -116,10 +117,7 @@ def _read_entry(form: Form) -> SubmitEntry:
             for name in form.names(PREFIX)
         },
         text=_lines(form.text("text", max_length=MAX_TEXT)),
-        name=form.text("name"),
-        priority=form.text("priority") or "5",
-        idempotency_key=form.text("idempotency_key"),
-        correlation_id=form.text("correlation_id"),
+        options={name: form.text(name) for name in SUBMITTER_OPTIONS},
     )
 
 
@@ -130,16 +128,17 @@ def _lines(text: str) -> str:
 
 def _to_request(entry: SubmitEntry, submitted_by: str) -> JobRequest:
     inputs, texts = read_inputs(entry)
+    options: dict[str, Any] = {name: text for name, text in entry.options.items() if text}
+    for name, option in SUBMITTER_OPTIONS.items():
+        if option.maximum is not None and name in options:
+            options[name] = _number(name, options[name])
     return JobRequest(
         workflow_id=entry.workflow_id,
         version=_number("version", entry.version) if entry.version else None,
         inputs=inputs,
         input_texts=texts,
-        name=entry.name,
-        priority=_number("priority", entry.priority),
-        idempotency_key=entry.idempotency_key or None,
-        correlation_id=entry.correlation_id or None,
         submitted_by=submitted_by,
+        **options,
     )
 
 
