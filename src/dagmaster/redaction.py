@@ -194,7 +194,6 @@ class _SecretPattern:
         self.longest = len(self._longest_first[0])
 
     def redact(self, text: str) -> str:
-        """Return the text with *** for every secret."""
         return self.redact_part(text, len(text))[0]
 
     def occur_in(self, text: str) -> bool:

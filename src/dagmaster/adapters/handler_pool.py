@@ -46,7 +46,6 @@ class DatabasePool:
         return PooledConnection(self)
 
     def for_threads(self) -> ConnectionPool[Connection[DictRow]]:
-        """Return the pool of plain functions."""
         with self._lock, _name_extra():
             from psycopg_pool import ConnectionPool
 
@@ -56,7 +55,6 @@ class DatabasePool:
             return self._blocking
 
     async def for_loop(self) -> AsyncConnectionPool[AsyncConnection[DictRow]]:
-        """Return the pool of the running event loop."""
         with _name_extra():
             from psycopg_pool import AsyncConnectionPool
         loop = asyncio.get_running_loop()

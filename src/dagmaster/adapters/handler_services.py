@@ -25,7 +25,6 @@ class OpenServices:
 
     @cached_property
     def blobs(self) -> Storage:
-        """Return the storage of data by URI."""
         from dagmaster.adapters.storage.router import ObjectStorage
 
         config = self._config

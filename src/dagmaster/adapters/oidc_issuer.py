@@ -56,7 +56,6 @@ class IssuerClient:
             return self._discovery
 
     async def fetch_discovery(self) -> Mapping[str, Any]:
-        """Return the discovery document as it is now."""
         document = await self.get(f"{self.url.rstrip('/')}/.well-known/openid-configuration")
         if document.get("issuer") != self.url:
             raise IssuerUnavailable(f"the discovery document of {self.url} is that of another issuer")
@@ -64,7 +63,6 @@ class IssuerClient:
         return document
 
     async def get(self, address: str) -> dict[str, Any]:
-        """Return a JSON object."""
         status, document = await self._request("GET", address)
         if status != httpx.codes.OK:
             raise IssuerUnavailable(f"{address} of the issuer answers with status {status}")

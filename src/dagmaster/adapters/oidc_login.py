@@ -168,7 +168,6 @@ class OidcLogin:
             raise LoginRejected(f"the answer of {self.provider} has no code: log in again")
 
     async def _exchange(self, code: str, verifier: str) -> dict[str, Any]:
-        """Return the tokens for a code."""
         discovery = await self._issuer.discovery()
         fields = {
             "grant_type": "authorization_code",

@@ -27,17 +27,14 @@ class LocalBlobs:
         await asyncio.to_thread(self._write, self._path(name), data)
 
     async def read(self, name: str) -> bytes:
-        """Read the file."""
         return await self._call(name, pathlib.Path.read_bytes)
 
     async def read_chunks(self, name: str) -> AsyncGenerator[bytes]:
-        """Read the file in chunks."""
         with await self._call(name, lambda path: path.open("rb")) as file:
             while chunk := await self._call(name, lambda _path: file.read(CHUNK_BYTES)):
                 yield chunk
 
     async def size(self, name: str) -> int:
-        """Return the size of the file."""
         return await self._call(name, lambda path: path.stat().st_size)
 
     async def _call(self, name: str, work: Callable[[pathlib.Path], T]) -> T:

@@ -23,15 +23,12 @@ class StoredBlobs:
         self._root = root
 
     async def write(self, name: str, data: bytes) -> None:
-        """Write the blob in one request."""
         await asyncio.to_thread(self._storage.write, self._uri(name), data)
 
     async def read(self, name: str) -> bytes:
-        """Read the blob."""
         return await asyncio.to_thread(self._storage.read, self._uri(name))
 
     async def read_chunks(self, name: str) -> AsyncGenerator[bytes]:
-        """Read the blob in chunks, each on a thread."""
         chunks = self._storage.read_chunks(self._uri(name), CHUNK_BYTES)
         while chunk := await asyncio.to_thread(next, chunks, b""):
             yield chunk

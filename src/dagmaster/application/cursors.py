@@ -88,7 +88,6 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
 
 
 def encode_cursor(kind: CursorKind, position: Sequence[int | float | str]) -> str:
-    """Return the cursor of a position."""
     text = json.dumps([_VERSION, kind.value, list(position)], separators=(",", ":"), ensure_ascii=False)
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 

@@ -140,7 +140,6 @@ class AuditSummary:
         self._violations: dict[str, list[ViolationView]] = {}
 
     def add(self, batch: AuditBatchView) -> None:
-        """Add a batch."""
         self.jobs_checked += batch.jobs_checked
         self.jobs_total = max(self.jobs_total, batch.jobs_total or 0, self.jobs_checked)
         self._nodes += batch.nodes_checked

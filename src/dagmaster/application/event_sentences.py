@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def event_sentence(event: StoredEvent) -> str:
-    """Return an event as a sentence."""
     if event.node is not None and is_group_start(event.node):
         event = replace(event, node=f"the start of {written_name(event.node)}")
     format_event = _SENTENCES.get(event.type)

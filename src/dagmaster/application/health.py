@@ -39,7 +39,6 @@ class HealthMonitor:
         self._since: dict[str, tuple[HealthState, float]] = {}
 
     async def check(self) -> HealthView:
-        """Return the state of each part."""
         self._database_seconds = None
         parts = self._record(await self._check_parts(self._check_fleet))
         is_healthy = all(part.state is _OK for part in parts.values())

@@ -90,7 +90,6 @@ class JobSnapshot:
         return children_view(self.node(node_id).source_count or 0, children)
 
     def status_of(self, record: NodeRecord) -> NodeStatus:
-        """Return the status to show."""
         return shown_status(record.node_id, record.status, self.begun_groups)
 
     def statuses(self) -> dict[str, NodeStatus]:
@@ -113,7 +112,6 @@ class JobSnapshot:
         return None if children is None else max(resumed, first or resumed)
 
     def node_view(self, record: NodeRecord) -> NodeRecord:
-        """Return a node of this job as it is shown."""
         return redacted(self.describe(record), self.redact)
 
     def describe(self, record: NodeRecord) -> NodeRecord:

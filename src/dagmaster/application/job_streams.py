@@ -68,7 +68,6 @@ class Reader:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the reader waits for messages."""
         return self.delivery is not None and not self.delivery.done()
 
     def deliver(self, messages: list[StreamMessage]) -> None:

@@ -30,13 +30,11 @@ _CHAINED: Final = ("During handling of the above exception", "The above exceptio
 
 
 def levels_from(level: LogLevel) -> tuple[LogLevel, ...]:
-    """Return a level and the more severe ones."""
     levels = tuple(LogLevel)
     return levels[levels.index(level) :]
 
 
 def level_of(line: str) -> LogLevel | None:
-    """Return the level that a line begins with."""
     match = _RECORD.match(line)
     return None if match is None else LogLevel[match[1]]
 

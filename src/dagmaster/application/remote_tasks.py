@@ -105,7 +105,6 @@ class RemoteTasks:
             wakeup.set()
 
     async def register(self, worker: NewWorker, definitions: Sequence[HandlerDefinition]) -> RegistrationView:
-        """Register a worker, and publish its handlers."""
         worker_id = await self.workers.register(worker)
         await (await self._find(worker_id, worker.registered_by)).publish_handlers(definitions)
         return RegistrationView(
@@ -113,7 +112,6 @@ class RemoteTasks:
         )
 
     async def deregister(self, worker_id: str, caller: str) -> DeregistrationView:
-        """Release the tasks of a worker, and deregister it."""
         await (await self._find(worker_id, caller)).deregister()
         return DeregistrationView(worker_id=worker_id)
 

@@ -34,7 +34,6 @@ class JobRedactor:
         self._redact = redactor(self.secrets)
 
     def __call__(self, value: Any) -> Any:
-        """Return a JSON value without the secrets."""
         return self._redact(value)
 
     def inputs(self, inputs: Mapping[str, JsonValue]) -> JsonObject:
@@ -46,7 +45,6 @@ class JobRedactor:
         }
 
     def with_secrets(self, more: Collection[str]) -> JobRedactor:
-        """Return a redactor of these secrets as well."""
         if not more:
             return self
         wider = JobRedactor(self._declarations, {})

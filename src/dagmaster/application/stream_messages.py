@@ -43,18 +43,15 @@ class StreamMessage:
 
 
 def message(kind: MessageType, data: Mapping[str, Any], number: int | str | None = None) -> StreamMessage:
-    """Return a message."""
     return StreamMessage(kind, encode(data), None if number is None else str(number))
 
 
 def end(reason: EndReason, detail: str, number: int | str | None = None) -> StreamMessage:
-    """Return the last message of a stream."""
     data = encode({"reason": reason.value, "detail": detail})
     return StreamMessage(MessageType.END, data, None if number is None else str(number), reason)
 
 
 def encode(data: Mapping[str, Any]) -> str:
-    """Return JSON in one line."""
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 

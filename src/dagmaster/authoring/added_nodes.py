@@ -116,7 +116,6 @@ class BatchLinks:
         return Gate(GateKind.ALL, tuple(dict.fromkeys(leaves))) if leaves else None
 
     def groups(self, added_by: str | None = None) -> Iterator[GroupSpec]:
-        """Yield the groups."""
         for group in self._groups:
             requires = self.requires(group.name)
             yield GroupSpec(id=group.name, group=group.parent, requires=requires, added_by=added_by)
@@ -133,7 +132,6 @@ class _NodeReader:
         self._makers: dict[str, _TaskMaker] = {}
 
     def read(self, record: NodeRecord) -> Spec:
-        """Return the node of a row."""
         _, node_id, group, text = record
         definition = _DECODE(text)
         kind = definition.get("type", Kind.TASK)
@@ -186,7 +184,6 @@ class _ReferencedValues(NoValues):
         self._references = references
 
     def template(self, key: str, written: Any) -> Template:  # noqa: ARG002 - as in the protocol
-        """Return the values with what they refer to."""
         return params_template(written, self._references)
 
 

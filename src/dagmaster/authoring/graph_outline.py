@@ -110,7 +110,6 @@ class _Conditions(NoValues):
         return compile_template(written if "{{" in written else f"{{{{ {written} }}}}", roots=DECISION)
 
     def condition(self, index: int, written: str) -> Expression | None:  # noqa: ARG002 - as in the protocol
-        """Compile a condition."""
         from dagmaster.engine.expressions.conditions import compile_condition
         from dagmaster.engine.expressions.paths import DECISION
 

@@ -54,7 +54,6 @@ class TaskPart:
     params: str | None = None
 
     def with_params(self) -> JsonObject:
-        """Return the definition with the params."""
         return (
             self.definition if self.params is None else {**self.definition, "params": json.loads(self.params)}
         )
@@ -88,7 +87,6 @@ class GraphPart:
         self.known |= more.known
 
     def to_json(self) -> JsonObject:
-        """Return the part as JSON."""
         tasks: list[Any] = [
             [t.id, t.label, t.with_params(), t.name, t.group, t.references] for t in self.tasks
         ]
@@ -113,7 +111,6 @@ class GraphPart:
         )
 
     def map_json(self, change: Callable[[JsonObject], JsonObject]) -> GraphPart:
-        """Return the part with changed values."""
         return GraphPart.from_json(change(self.to_json()))
 
     def digest(self) -> str:
@@ -277,7 +274,6 @@ def _check_name(name: str) -> None:
 
 
 def _place(names: Mapping[int, str], group: int | None) -> str | None:
-    """Return the name of the group that something is in; None: it is in none."""
     return None if group is None else _known(names, group)
 
 

@@ -45,7 +45,6 @@ def inputs_schema(inputs: Mapping[str, Mapping[str, JsonValue]]) -> JsonObject:
 
 
 def input_schema(definition: Mapping[str, JsonValue]) -> JsonObject:
-    """Return the JSON Schema of one input."""
     kind = definition.get("type", "string")
     schema: JsonObject = {"type": "string", "format": kind} if kind in TEXT_FORMATS else {"type": kind}
     for key in ("default", "enum", "pattern", "minimum", "maximum", "items", "properties", "description"):

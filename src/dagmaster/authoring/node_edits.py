@@ -29,7 +29,6 @@ _CONDITIONS: Final = ("condition", "condition_field")
 
 
 def add_node(text: str, node_id: str, node: JsonObject) -> str:
-    """Add a node at the end of `nodes`."""
     edit = _Edit(text)
     edit.check_new(node_id)
     if edit.has_nodes:
@@ -40,7 +39,6 @@ def add_node(text: str, node_id: str, node: JsonObject) -> str:
 
 
 def set_version(text: str, version: int) -> str:
-    """Set the version of the workflow."""
     edit = _Edit(text)
     edit.set_value(("version",), version)
     return edit.finish()
@@ -138,7 +136,6 @@ class _Reference(NamedTuple):
 
     @property
     def node_id(self) -> str:
-        """Return the node that is named."""
         return self.name.partition(".")[0]
 
     @property
@@ -150,7 +147,6 @@ class _Reference(NamedTuple):
 
     @property
     def target(self) -> str:
-        """Return the node that the edge leads to."""
         return self.owner if self.key == "depends_on" else self.name
 
 

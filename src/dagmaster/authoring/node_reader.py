@@ -64,15 +64,12 @@ class NoValues:
     """Leaves values out: for readers, which evaluate nothing."""
 
     def template(self, key: str, written: Any) -> Template:  # noqa: ARG002 - as in the protocol
-        """Return no template."""
         return cast("Template", None)
 
     def condition(self, index: int, written: str) -> Expression | None:  # noqa: ARG002 - as in the protocol
-        """Return no condition."""
         return None
 
     def of_child(self) -> Values:
-        """Return itself."""
         return self
 
 
@@ -114,7 +111,6 @@ def _fields_of(kind: Kind) -> tuple[str, ...]:
 
 
 def read_retry(written: Mapping[str, Any]) -> RetryPolicy:
-    """Return the policy of a retry in a definition."""
     return RetryPolicy(**{**written, "backoff": Backoff(written.get("backoff", Backoff.EXPONENTIAL))})
 
 
@@ -182,5 +178,4 @@ def read_gate(written: Any) -> Gate | Leaf:
 
 
 def as_gate(gate: Gate | Leaf) -> Gate:
-    """Return the expression of a node: one that is a leaf, as a gate."""
     return gate if isinstance(gate, Gate) else Gate(GateKind.ALL, (gate,))

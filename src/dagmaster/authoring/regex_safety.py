@@ -149,7 +149,6 @@ def _letters(item: tuple[Any, Any]) -> str:
 
 
 def _matches(item: tuple[Any, Any], letter: str) -> bool:
-    """Return whether the item matches a letter."""
     kind, value = str(item[0]), item[1]
     if kind == "IN":
         is_negated = str(value[0][0]) == "NEGATE"

@@ -317,7 +317,6 @@ NODE_MODELS: Final[dict[str, type[AnyNodeModel]]] = {
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a workflow file."""
     definitions: dict[str, Any] = {"DependsOn": _depends_on(), "Retry": _retry()}
     for model in (*NODE_MODELS.values(), RetryModel, WorkflowModel):
         schema = model.model_json_schema(ref_template="#/$defs/{model}")

@@ -32,7 +32,6 @@ class FieldDescription:
 
 
 def describe_fields(schema: Mapping[str, Any]) -> list[FieldDescription]:
-    """Return the fields of an object, in order."""
     required = set(schema.get("required", ()))
     return [
         FieldDescription(

@@ -21,7 +21,6 @@ class SiblingFiles:
         self._directory = directory
 
     def newest(self, workflow_id: str, version: int | None) -> pathlib.Path | None:
-        """Return the file of the newest version of a workflow, or of this version."""
         files = [
             (number, file) for number, file in self._files.get(workflow_id, ()) if version in (None, number)
         ]

@@ -115,7 +115,6 @@ def read_document(source: str | bytes, file: str = "<text>") -> Document:
 
 
 def read_file(path: pathlib.Path) -> Document:
-    """Return the YAML document in a file."""
     file = str(path)
     try:
         status = path.stat()

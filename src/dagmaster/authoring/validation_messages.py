@@ -114,7 +114,6 @@ def intended_key(wrong: str, model: type[BaseModel], loc: Path) -> str | None:
 
 
 def describe_value(value: Any) -> str:
-    """Describe a value in a word."""
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -157,7 +156,6 @@ def _hint_at_key(name: str, model: type[BaseModel], loc: Path, value: Any) -> st
 
 
 def describe_error(item: ErrorDetails) -> tuple[str, str]:
-    """Describe one error and its remedy."""
     kind, value, context = item["type"], item["input"], item.get("ctx", {})
     name = _format_location(item["loc"])
     if kind in _EXPECTED_TYPES:

@@ -47,7 +47,6 @@ def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = Non
 
 
 def handler_modules(modules: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
-    """Return the modules to search for handlers."""
     from dagmaster.handlers import SHIPPED_HANDLERS
 
     return (*SHIPPED_HANDLERS, *settings.handlers, *modules)
@@ -103,7 +102,6 @@ async def ensure_schema(config: DatabaseConfig, *, migrate: bool) -> None:
 
 
 def blob_directory(settings: ClientSettings | Settings, data_dir: pathlib.Path | None = None) -> pathlib.Path:
-    """Return the directory of large outputs."""
     if settings.blob_dir is not None:
         return settings.blob_dir
     from dagmaster.store.embedded.server import default_data_dir
@@ -203,7 +201,6 @@ def make_orchestrator(
     queue: str | None = None,
     observer: TurnObserver | None = None,
 ) -> Orchestrator:
-    """Wire an orchestrator."""
     from dagmaster.orchestrator.poll_schedule import Timing
     from dagmaster.orchestrator.service import Orchestrator
     from dagmaster.redaction import redact_value

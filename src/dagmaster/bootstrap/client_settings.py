@@ -40,7 +40,6 @@ class PlainSecret:
     value: str = field(repr=False)
 
     def get_secret_value(self) -> str:
-        """Return the value."""
         return self.value
 
 

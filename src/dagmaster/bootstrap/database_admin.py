@@ -45,7 +45,6 @@ async def open_database_admin(
 
 
 def upgrade_schema(dsn: str, revision: str) -> None:
-    """Upgrade the schema of a database to a version."""
     from dagmaster.store.postgres import schema_version
 
     schema_version.upgrade(dsn, revision)

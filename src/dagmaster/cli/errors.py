@@ -25,7 +25,6 @@ class CommandError(click.ClickException):
         self.as_json = is_json_requested()
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the error."""
         if self.as_json:
             click.echo(json.dumps({"error": self.error.to_dict()}, ensure_ascii=False), file=file)
             return

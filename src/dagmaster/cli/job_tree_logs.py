@@ -195,7 +195,6 @@ class _Streams:
         return items if done else None
 
     async def close(self) -> None:
-        """Close the generators."""
         upcoming, self._upcoming = self._upcoming, {}
         for task in upcoming:
             task.cancel()

@@ -59,7 +59,6 @@ class LocalRun:
         self._is_stored = False
 
     def cancel(self) -> None:
-        """Cancel the job."""
         if self._runner is not None:
             self._runner.cancel()
 
@@ -86,7 +85,6 @@ class LocalRun:
     async def run_ephemeral(
         self, blob_dir: pathlib.Path, inputs: Mapping[str, Any], signals: Mapping[str, Any]
     ) -> JobDetailView:
-        """Run the job in memory and return its view."""
         from dagmaster.bootstrap import ephemeral_services
 
         services = ephemeral_services(

@@ -65,7 +65,6 @@ class LazyGroup(CommandGroup):
         return [*self.lazy, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         target, _ = self.lazy[cmd_name]

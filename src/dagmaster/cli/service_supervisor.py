@@ -64,7 +64,6 @@ class ServiceSupervisor:
         return self._stopping.is_set()
 
     def start(self, services: Sequence[Service]) -> None:
-        """Start all services."""
         self._services = list(services)
         self._tasks = [asyncio.create_task(self._supervise(service)) for service in self._services]
 

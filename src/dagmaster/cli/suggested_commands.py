@@ -54,7 +54,6 @@ def format_blocking_reason(job_id: str, reason: BlockingReasonView) -> str:
 def suggest_command(  # noqa: PLR0911 - one for each code
     job_id: str, code: ReasonCode, data: JsonObject, node_id: str | None
 ) -> str | None:
-    """Return a command line for a reason, or None."""
     match code:
         case ReasonCode.NO_ORCHESTRATOR:
             return "dagmaster orchestrator"

@@ -38,7 +38,6 @@ def forbidden_answer(spec: ApprovalSpec, node_id: str, by: str) -> str:
 
 
 def request_approval(step: Step, node: Node, spec: ApprovalSpec) -> None:
-    """Request an approval and wait for it."""
     step.move(node, Move.WAIT)
     step.out.append(RequestApproval(node.id, spec))
     if spec.timeout_seconds is not None:
@@ -46,12 +45,10 @@ def request_approval(step: Step, node: Node, spec: ApprovalSpec) -> None:
 
 
 def approve(step: Step, node: Node, *, by: str | None, at: str, comment: str) -> None:
-    """Complete an approval node."""
     step.complete(node, {"approved_by": by, "at": at, "comment": comment})
 
 
 def reject(step: Step, node: Node, *, by: str, at: str, comment: str) -> None:
-    """Fail an approval node."""
     reason = f": {comment}" if comment else ""
     step.fail(node, failure("rejected", f"rejected by {by}{reason}", rejected_by=by, at=at, comment=comment))
 

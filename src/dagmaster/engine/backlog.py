@@ -41,7 +41,6 @@ class Backlog:
         return iter(self._ids)
 
     def add(self, node_id: str) -> None:
-        """Add a node."""
         if node_id not in self._ids:
             self._ids.add(node_id)
             self._order.append(node_id)

@@ -101,7 +101,6 @@ class Gate:
     members: tuple[Gate | Leaf, ...]
 
     def leaves(self) -> list[Leaf]:
-        """Return the leaves, in source order."""
         leaves: list[Leaf] = []
         for member in self.members:
             if isinstance(member, Leaf):
@@ -329,7 +328,6 @@ class Wiring:
             self.add(spec)
 
     def add(self, spec: Spec) -> None:
-        """Add one node."""
         if isinstance(spec, WaitSpec) and spec.signal is not None:
             self.waits.setdefault(spec.signal, []).append(spec.id)
         if spec.requires is not None:
@@ -374,7 +372,6 @@ class Wiring:
             self.dependents.setdefault(member, []).append(Dependent(group_id, 0, None))
 
     def copy(self) -> Wiring:
-        """Return a copy that can be changed."""
         copied = Wiring()
         copied.gates, copied.leaves = dict(self.gates), dict(self.leaves)
         copied.dependents = {node: list(dependents) for node, dependents in self.dependents.items()}

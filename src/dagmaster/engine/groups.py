@@ -33,7 +33,6 @@ def written_name(node_id: str) -> str:
 
 
 def has_members(spec: Spec) -> bool:
-    """Return whether a node is a group that has members."""
     is_filled = (
         isinstance(spec, GroupSpec) and spec.requires is not None and spec.requires.kind is GateKind.JOIN
     )
@@ -139,7 +138,6 @@ def with_leaf(requires: Gate | None, leaf: Leaf | None) -> Gate | None:
 
 
 def with_members(group: GroupSpec, members: Iterable[str]) -> GroupSpec:
-    """Return a group with further members."""
     leaves: tuple[Gate | Leaf, ...] = tuple(map(Leaf, members))
     if group.requires is not None and group.requires.kind is GateKind.JOIN:
         leaves = (*group.requires.members, *leaves)
@@ -147,7 +145,6 @@ def with_members(group: GroupSpec, members: Iterable[str]) -> GroupSpec:
 
 
 def without_members(group: GroupSpec, names: Collection[str]) -> GroupSpec:
-    """Return a group without these members."""
     leaves = tuple(Leaf(member) for member in members(group) if member not in names)
     return replace(group, requires=Gate(GateKind.JOIN, leaves) if leaves else with_leaf(None, group.entry))
 

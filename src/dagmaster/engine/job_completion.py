@@ -150,7 +150,6 @@ def _result(job: Job, scope: Mapping[str, Any]) -> Any:
 
 
 def finish(step: Step, move: Move, *, result: JsonValue = None, error: JsonObject | None = None) -> None:
-    """Finish the job."""
     job = step.job
     job.status = JOB_MOVES[job.status][move]
     job.deadline_at = None

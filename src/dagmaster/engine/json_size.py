@@ -40,7 +40,6 @@ class _Measure:
         self._known: dict[int, tuple[int, int]] = {}
 
     def size(self, value: JsonValue, depth: int) -> tuple[int, int]:
-        """Return the size and the height of a value at this depth."""
         if isinstance(value, str):
             return len(value) + 2, 0
         if not isinstance(value, list | dict):

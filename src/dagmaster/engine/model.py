@@ -177,7 +177,6 @@ class NodeRow(NamedTuple):
 
 
 def row_of(node: Node) -> NodeRow:
-    """Return the row to store for a node."""
     total, expanded = (node.total, node.expanded) if isinstance(node, FanOut) else (None, 0)
     parent = None if node.parent is None else node.parent.id
     return NodeRow(
@@ -305,7 +304,6 @@ class Job:
             node.expanded = row.expanded
 
     def row(self) -> JobRow:
-        """Return the row to store for the job."""
         return JobRow(
             id=self.id,
             status=self.status,
@@ -353,7 +351,6 @@ class Job:
         return node
 
     def new_child(self, fan: FanOut) -> Node:
-        """Append one child to a fan-out."""
         index = len(fan.children)
         node = new_node(f"{fan.id}__{index}", fan.spec.child, fan, index)
         fan.children.append(node)
@@ -423,7 +420,6 @@ class Job:
 
 
 def new_node(node_id: str, spec: Spec, parent: FanOut | None = None, index: int = -1) -> Node:
-    """Create the node for a spec."""
     if isinstance(spec, FanOutSpec):
         return FanOut(node_id, spec, parent, index)
     return Node(node_id, spec, parent, index)

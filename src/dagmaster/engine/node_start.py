@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 
 def start(step: Step, node: Node) -> None:
-    """Start a node that is ready."""
     if node.status is NodeStatus.PENDING:
         step.move(node, Move.READY)
         if node.parent is None and node.spec.requires is not None:
@@ -108,7 +107,6 @@ def _refs(job: Job, node: Node) -> tuple[tuple[str | int, ...], ...]:
 
 
 def decide(step: Step, node: Node, scope: Mapping[str, JsonValue]) -> None:
-    """Decide with the values that a node requested."""
     spec = node.spec
     if isinstance(spec, ConditionalSpec):
         _take_branch(step, node, spec, scope)

@@ -97,7 +97,6 @@ class Step:
         self.fail(node, error if is_plain else {**error, "cause": cause})
 
     def skip(self, node: Node, reason: SkipReason) -> None:
-        """Skip a node."""
         node.skip_reason = reason
         self._settle(node, Move.SKIP)
         self.out.append(Skip(node.id, reason))
@@ -105,7 +104,6 @@ class Step:
             self.skip(child, reason)
 
     def cancel(self, node: Node, error: JsonObject | None = None) -> None:
-        """Cancel a node."""
         node.error = error
         self._settle(node, Move.CANCEL)
         self.out.append(Cancel(node.id))

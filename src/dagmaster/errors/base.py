@@ -74,7 +74,6 @@ class Problem:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the problem as JSON values."""
         return asdict(self)
 
 
@@ -102,7 +101,6 @@ class ProblemsError(DagmasterError):
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the error with its problems, each as an object."""
         count = len(self.problems)
         message = f"{(self.__doc__ or '').strip().rstrip('.')}: {count} problem{'s' if count != 1 else ''}"
         return {

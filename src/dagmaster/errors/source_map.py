@@ -47,7 +47,6 @@ class Source:
         return (line, index - self._starts[line - 1] + 1) if line else (1, index + 1)
 
     def line(self, number: int) -> str:
-        """Return a line by its number, from 1."""
         return self._lines[number - 1] if self._lines else ""
 
     def _split_to(self, index: int) -> None:
@@ -67,7 +66,6 @@ class Source:
     def problem(
         self, message: str, index: int, path: Path = (), *, hint: str = "", severity: str = "error"
     ) -> Problem:
-        """Return a problem at the character at `index`."""
         line, column = self.place(index)
         return Problem(
             message=message,
@@ -103,7 +101,6 @@ def excerpt(line: str, column: int = 1) -> str:
 
 
 def truncate(text: str, limit: int = 60) -> str:
-    """Return the text, truncated with an ellipsis."""
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

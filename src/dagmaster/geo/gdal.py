@@ -334,7 +334,6 @@ def _free_bytes(target: Path) -> int:
 
 
 def _files(path: Path | str) -> list[Path]:
-    """Return the file at a path, or all files of a directory."""
     root = Path(_container(path))
     return [file for file in root.rglob("*") if file.is_file()] if root.is_dir() else [root]
 

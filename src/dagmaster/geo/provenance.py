@@ -32,7 +32,6 @@ class Provenance:
 
     @classmethod
     def of_task(cls, ctx: HandlerContext, sources: Sequence[tuple[str, str]]) -> Provenance:
-        """Return the provenance of this task's result."""
         return cls(
             handler=ctx.handler,
             handler_version=ctx.handler_version,
@@ -42,7 +41,6 @@ class Provenance:
 
 
 def provenance_properties(provenance: Provenance, software: dict[str, str]) -> dict[str, Any]:
-    """Return the item properties that state the provenance."""
     sources = provenance.sources
     properties = {
         "processing:software": software,

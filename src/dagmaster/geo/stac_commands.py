@@ -276,7 +276,6 @@ def _no_collection(catalog: Catalog, collection_id: str) -> str:
 
 
 def _end_sentence(hint: str) -> str:
-    """Return a hint as the end of a sentence."""
     return f": {hint}{'' if hint.endswith('?') else '.'}" if hint else "."
 
 
@@ -318,7 +317,6 @@ def _print_items(items: list[dict[str, Any]]) -> None:
 
 
 def _data_file(item: dict[str, Any]) -> str:
-    """Return the file name of the item's data."""
     assets: dict[str, Any] = item.get("assets") or {}
     ordered = sorted(assets.values(), key=lambda asset: "data" not in (asset.get("roles") or ()))
     return str(ordered[0].get("href", "")).rstrip("/").rpartition("/")[2] if ordered else ""

@@ -80,7 +80,6 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a directory."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

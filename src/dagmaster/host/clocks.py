@@ -31,7 +31,6 @@ class SystemClock:
         self._offset = time.time() - time.monotonic()
 
     def now(self) -> float:
-        """Return the current time."""
         return self._offset + time.monotonic()
 
     async def wait(self, event: asyncio.Event, until: float | None, *, idle: bool) -> None:  # noqa: ARG002 - the port

@@ -61,8 +61,6 @@ class LoopThread:
             raise
 
     def iterate(self, items: AsyncGenerator[R, None]) -> Iterator[R]:
-        """Yield what a generator yields on the loop."""
-
         async def read_next() -> tuple[R] | None:
             async for item in items:
                 return (item,)
@@ -77,7 +75,6 @@ class LoopThread:
                 self.run(items.aclose())
 
     def stop(self) -> None:
-        """End the loop and its thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

@@ -42,7 +42,6 @@ class Snowflakes:
         self._next = 0
 
     def new(self) -> str:
-        """Return the next id."""
         ticks = (int(self._clock.now() * 1000) - EPOCH_MS) * _SEQUENCES
         self._next = max(self._next + 1, ticks)
         moment, sequence = divmod(self._next, _SEQUENCES)
@@ -71,7 +70,6 @@ class UnleasedSnowflakes:
         self._block = iter(range(0))
 
     def new(self) -> int:
-        """Return the next id."""
         # Most ids are the next of the block of this millisecond: an iterator in C needs no lock.
         if time.time_ns() // 1_000_000 == self._millisecond:
             number = next(self._block, None)

@@ -110,7 +110,6 @@ class Api(FastAPI):
     """FastAPI with our own document."""
 
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document."""
         if self.openapi_schema is None:
             openapi.complete(super().openapi())
         return self.openapi_schema or {}

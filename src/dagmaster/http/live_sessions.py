@@ -54,7 +54,6 @@ class LiveSessions:
         self._is_closed = False
 
     def __len__(self) -> int:
-        """Return the number of sessions."""
         return len(self._sessions)
 
     @contextlib.contextmanager

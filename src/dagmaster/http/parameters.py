@@ -44,7 +44,6 @@ WaitSeconds = Annotated[
 
 
 def _annotation(one: FilterField) -> Any:
-    """Return the type of a filter's parameter."""
     if one.match is Match.STATUS:
         return Statuses
     if one.match is Match.NUMBER:

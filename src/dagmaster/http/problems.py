@@ -71,7 +71,6 @@ def problem(
     errors: list[dict[str, Any]] | None = None,
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
-    """Return a problem document."""
     document: dict[str, Any] = {
         "type": f"urn:dagmaster:error:{code}",
         "title": HTTPStatus(status).phrase,

@@ -73,7 +73,6 @@ class RequestDurations:
         self._metrics = metrics
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
-        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

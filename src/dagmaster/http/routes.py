@@ -109,7 +109,6 @@ class StrictRoute(APIRoute):
     """A route that checks its caller first, rejects unknown query parameters, and parses JSON strictly."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
-        """Return the handler of the route."""
         handle = super().get_route_handler()
         name = (self.openapi_extra or {}).get("x-scope")
         scope = None if name is None else Scope(name)

@@ -77,7 +77,6 @@ class HttpServer(uvicorn.Server):
         self._sessions: LiveSessions = app.state.services.live.sessions
 
     async def run_until_stopped(self) -> None:
-        """Serve until stopped."""
         await self.serve([self._listener])
 
     def stop(self) -> None:

@@ -49,7 +49,6 @@ class HttpServices:
 
     @property
     def audit(self) -> AuditTrail:
-        """Return the audit trail."""
         return self.admin.changes
 
     def __post_init__(self) -> None:
@@ -73,17 +72,14 @@ async def database_admin(request: Request) -> DatabaseAdmin:
 
 
 async def services(request: Request) -> HttpServices:
-    """Return the services of the server."""
     return _services(request)
 
 
 async def live_streams(request: Request) -> LiveStreams:
-    """Return the live streams of the server."""
     return _services(request).live
 
 
 async def compiler_threads(request: Request) -> CompilerThreads:
-    """Return the threads in which the server compiles."""
     return _services(request).compiler
 
 

@@ -37,7 +37,6 @@ class IdleClock:
         self._on_idle = on_idle
 
     def now(self) -> float:
-        """Return the time."""
         return self._clock.now()
 
     async def wait(self, event: asyncio.Event, until: float | None, *, idle: bool) -> None:  # noqa: ARG002 - the port

@@ -106,7 +106,6 @@ class LocalRunner:
         self._questions: dict[asyncio.Task[None], tuple[str, str]] = {}
 
     def cancel(self) -> None:
-        """Cancel the job."""
         self._send(CommandKind.CANCEL, {})
 
     def signal(self, name: str, payload: Any = None) -> None:

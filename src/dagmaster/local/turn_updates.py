@@ -77,17 +77,14 @@ class TurnUpdate:
 
     @property
     def workflow_id(self) -> str:
-        """Return the workflow of the job."""
         return self._job.graph.workflow_id
 
     @property
     def version(self) -> int:
-        """Return the version of the workflow."""
         return self._job.graph.version
 
     @property
     def status(self) -> JobStatus:
-        """Return the status of the job."""
         return self._job.status
 
     def nodes(self) -> Iterator[NodeUpdate]:

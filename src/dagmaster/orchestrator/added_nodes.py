@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 async def graph_of(claimed: ClaimedJob, graphs: GraphCache) -> Graph:
-    """Return the graph of a job with the nodes that were added to it."""
     graph = await graphs.get(claimed.content_hash)
     if not claimed.batches:
         return graph

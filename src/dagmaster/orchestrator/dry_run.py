@@ -105,12 +105,10 @@ class _DryRunValues:
         self._sources: dict[str, list[JsonValue]] = {}
 
     def add(self, turn: TurnResult) -> None:
-        """Keep the values of a turn."""
         self._outputs.update(turn.outputs)
         self._sources.update(turn.sources)
 
     async def load_outputs(self, _job_id: str, node_ids: Collection[str]) -> Mapping[str, JsonValue]:
-        """Return the outputs that exist."""
         return {node_id: await self._output(node_id) for node_id in node_ids if node_id in self._outputs}
 
     async def load(self, _job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
@@ -125,13 +123,11 @@ class _DryRunValues:
         return values
 
     async def resolve_value(self, value: JsonText) -> Any:
-        """Return a value from its text or from its blob."""
         return await self._results.resolve_value(value)
 
     async def blob_bytes(
         self, _job_id: str, _node_ids: Collection[str], _reported: Collection[JsonText] = ()
     ) -> int:
-        """Return 0: a dry run has no result."""
         return 0
 
     async def _child_outputs(self, fan_out_id: str) -> list[JsonValue]:

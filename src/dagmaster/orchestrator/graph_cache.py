@@ -65,7 +65,6 @@ class GraphCache:
         return self._limits
 
     async def get(self, content_hash: str) -> Graph:
-        """Return the graph with this hash."""
         graph = self._graphs.get(content_hash)
         if graph is None:
             # One at a time: requests for the same graph wait for the first of them.

@@ -175,7 +175,6 @@ def add_results(
     notified: Iterable[TaskResult],
     jobs: Mapping[str, OwnedJob],
 ) -> None:
-    """Add the results of owned jobs."""
     for result in stored:
         if result.job_id in jobs:
             job_events = pending.get(result.job_id)
@@ -191,7 +190,6 @@ def add_results(
 def add_commands(
     pending: dict[str, PendingEvents], commands: Iterable[Command], jobs: Mapping[str, OwnedJob]
 ) -> None:
-    """Add the commands to owned jobs."""
     for command in commands:
         owned = jobs.get(command.job_id)
         if owned is not None:
@@ -208,7 +206,6 @@ def may_follow_batch(results: Iterable[TaskResult]) -> bool:
 
 
 def result_event(result: TaskResult) -> EngineEvent:
-    """Return the event of a reported result."""
     node, attempt = result.node_id, result.attempt
     if result.status == AttemptStatus.COMPLETED:
         return TaskSucceeded(node, attempt, result.handler_version)

@@ -112,7 +112,6 @@ class OwnedJob:
 
     @staticmethod
     def timer_event(name: str) -> EngineEvent:
-        """Return the event of a timer that is due."""
         if name == _BACKLOG:
             return BacklogDue()
         return TimerFired(None if name == _DEADLINE else name)
@@ -136,7 +135,6 @@ class CachedValues:
         self._store = store
 
     async def load_outputs(self, job_id: str, node_ids: Collection[str]) -> Mapping[str, JsonValue]:
-        """Return the outputs that exist."""
         return await self._store.load_outputs(job_id, node_ids)
 
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
@@ -159,7 +157,6 @@ class CachedValues:
     async def blob_bytes(
         self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()
     ) -> int:
-        """Return the size of outputs that are blobs."""
         return await self._store.blob_bytes(job_id, node_ids, reported)
 
     def _cache(self, loaded: Mapping[ValueKey, Any]) -> None:

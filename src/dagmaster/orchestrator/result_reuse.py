@@ -71,7 +71,6 @@ class ResultReuse:
         return fingerprint
 
     def child_job_fingerprint(self, node: Node, content_hash: str, inputs: str) -> bytes:
-        """Return the fingerprint of a child job: its graph, and its inputs."""
         return digest(node.spec.kind, upstream_digest(self._job, node), content_hash, inputs)
 
     def approval_fingerprint(self, node: Node, spec: ApprovalSpec, message: str) -> bytes:

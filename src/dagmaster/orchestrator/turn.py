@@ -408,7 +408,6 @@ def _find_reusable(
 
 
 def uses_secrets(template: Template) -> bool:
-    """Return whether a template refers to a secret."""
     return any(use.keys[:1] == ("secrets",) for _, use in template.uses)
 
 

@@ -87,7 +87,6 @@ class JobRecord(SecretRecord):
 
     @property
     def is_finished(self) -> bool:
-        """Return whether the job has ended."""
         return self.status in TERMINAL_JOB
 
     @property

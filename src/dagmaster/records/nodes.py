@@ -57,7 +57,6 @@ class ChildrenRecord(Record):
 
     @property
     def finished(self) -> int:
-        """Return how many children have ended."""
         return self.count(*TERMINAL_NODE)
 
 
@@ -141,7 +140,6 @@ class NodeRecord(SecretRecord):
 
     @property
     def place_in_job(self) -> Position:
-        """Return its position in the list of the nodes of its job."""
         index = -1 if self.fan_out_index is None else self.fan_out_index
         return (self.parent_node_id or "", index, self.node_id)
 

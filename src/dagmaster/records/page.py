@@ -20,5 +20,4 @@ class Page(Generic[T]):
     next_cursor: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the page as JSON values."""
         return {"items": [item.to_dict() for item in self.items], "next_cursor": self.next_cursor}

@@ -39,7 +39,6 @@ def parse_record(record: type[R], document: Any, *, read_at: float) -> R:
 
 
 def parse_page(record: type[R], document: Any, *, read_at: float) -> Page[R]:
-    """Return a page of records."""
     if not isinstance(document, dict) or not isinstance(document.get("items"), list):
         raise ServerAnswerInvalid(f"the answer is not a page of {record.documented_name}")
     items = tuple(parse_record(record, item, read_at=read_at) for item in document["items"])

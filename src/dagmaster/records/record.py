@@ -80,7 +80,6 @@ class Record:
         return cls(**{name: getattr(source, name) for name in names if hasattr(source, name)}, **more)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as JSON values."""
         return {
             name: value if convert is None or value is None else convert(value)
             for name, convert in _converters(type(self))

@@ -43,7 +43,6 @@ class BlobRepository:
         return _properties(info, blob_path)
 
     def blob_exists(self, container: str, blob_path: str) -> bool:
-        """Return whether there is a blob."""
         try:
             return self._blobs.find(self._uri(container, blob_path)) is not None
         except BlobNotFound:
@@ -70,7 +69,6 @@ class BlobRepository:
         ]
 
     def delete_blob(self, container: str, blob_path: str) -> bool:
-        """Delete a blob; return whether it existed."""
         return self._blobs.delete(self._uri(container, blob_path))
 
     def stream_blob_to_mount(self, container: str, blob_path: str, mount_path: str) -> dict[str, Any]:

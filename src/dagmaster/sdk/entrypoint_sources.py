@@ -45,7 +45,6 @@ def read_source(name: str) -> str | None:
 
 
 def find_definition(name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """Return the definition of the function of an entrypoint, as `read_source` finds it."""
     definition = _find(name)
     return None if definition is None else definition[1]
 

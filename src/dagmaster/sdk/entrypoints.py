@@ -53,7 +53,6 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def is_entrypoint(name: str) -> bool:
-    """Return whether a name has the form of an entrypoint."""
     return len(name) <= MAX_NAME and _ENTRYPOINT.fullmatch(name) is not None
 
 
@@ -94,11 +93,9 @@ class Entrypoints:
         self._imported.add(module.__name__)
 
     def modules(self) -> list[str]:
-        """Return the names of the allowed modules."""
         return sorted(self._modules)
 
     def packages(self) -> list[str]:
-        """Return those of them that are packages."""
         return [
             name for name in self.modules() if any(hasattr(one, "__path__") for one in self._modules[name])
         ]

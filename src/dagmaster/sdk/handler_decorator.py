@@ -86,7 +86,6 @@ class HandlerSpec:
         return self.signature.known()
 
     def required_params(self) -> frozenset[str]:
-        """Return the required params."""
         return self.signature.required()
 
     def output_keys(self) -> frozenset[str] | None:

@@ -80,7 +80,6 @@ def define_handler(
 
 
 def to_definition(document: Mapping[str, Any]) -> HandlerDefinition:
-    """Return a definition from its document."""
     text = json.dumps(document)
     # The order of keys is the order of the signature: it is shown, but it is no change.
     canonical = json.dumps(document, sort_keys=True)
@@ -115,7 +114,6 @@ class PublishedHandler:
         return _optional_set(self._document.get("known_params"))
 
     def required_params(self) -> frozenset[str]:
-        """Return the required params."""
         return frozenset(self._document.get("required_params") or ())
 
     def output_keys(self) -> frozenset[str] | None:
@@ -139,7 +137,6 @@ class PublishedHandlers:
         self._handlers |= {handler.name: handler for handler in handlers}
 
     def find(self, name: str) -> PublishedHandler | None:
-        """Return the handler with this name or alias, or None."""
         return self._handlers.get(name)
 
     def names(self) -> list[str]:
@@ -162,7 +159,6 @@ class KnownHandlers:
 
     @property
     def default_queue(self) -> str | None:
-        """Return the queue of handlers that name none."""
         return self._own.default_queue
 
     @property
@@ -171,7 +167,6 @@ class KnownHandlers:
         return self._own.python_queue
 
     def find(self, name: str) -> HandlerFacts | None:
-        """Return the handler with this name or alias, or None."""
         return self._own.find(name) or self._published.find(name)
 
     def names(self) -> list[str]:

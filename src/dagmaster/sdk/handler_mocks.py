@@ -169,7 +169,6 @@ class MockableRegistry(Registry):
         self._originals = self._others = originals
 
     def find(self, name: str, *, imports: bool = True) -> HandlerSpec | None:
-        """Return the mock of this handler, else the handler, or None."""
         original = None
         # A module that cannot be imported here is a reason for a mock.
         with contextlib.suppress(HandlerInvalid) if active_mock(name) else contextlib.nullcontext():

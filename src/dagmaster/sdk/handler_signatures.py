@@ -100,7 +100,6 @@ class Signature:
         )
 
     def required(self) -> frozenset[str]:
-        """Return the required param names."""
         model = self.params_model
         if model is None or issubclass(model, RootModel):
             return frozenset()
@@ -355,7 +354,6 @@ def _fields(
 def _build_model(
     function: Callable[..., Any], fields: Mapping[str, tuple[str, Any, Any]], *, takes_rest: bool
 ) -> type[BaseModel]:
-    """Return a model with a field for each parameter."""
     config = ConfigDict(extra="allow" if takes_rest else "forbid", protected_namespaces=())
     title = "".join(part.capitalize() for part in getattr(function, "__name__", "handler").split("_"))
     definitions: dict[str, Any] = {

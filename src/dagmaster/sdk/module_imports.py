@@ -71,7 +71,6 @@ def _is_module_of(module: ModuleType, file: Path) -> bool:
 
 
 def _would_import(file: Path) -> bool:
-    """Return whether an import of the stem of a file would import that file."""
     if file.stem in sys.modules or not file.stem.isidentifier():
         return False
     spec = importlib.util.find_spec(file.stem)

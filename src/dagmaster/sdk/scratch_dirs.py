@@ -55,7 +55,6 @@ def process_start(pid: int) -> int | None:
 
 
 def process_dir_name() -> str:
-    """Return the name of the directory of this process."""
     pid = os.getpid()
     return f"{machine_name()}_{pid}_{process_start(pid) or 0}"
 

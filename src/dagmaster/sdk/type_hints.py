@@ -84,7 +84,6 @@ def alternatives(annotation: Any) -> Iterator[Any]:
 
 
 def is_model(annotation: Any) -> typing.TypeGuard[type[BaseModel]]:
-    """Return whether an annotation is a pydantic model."""
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 

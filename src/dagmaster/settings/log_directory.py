@@ -39,5 +39,4 @@ def configured_logs_dir() -> Path | None:
 
 
 def default_logs_dir(platform: str) -> Path:
-    """Return the directory of task logs of a platform."""
     return Path.home() / ".dagmaster" / "logs" if platform == "darwin" else Path("/var/log/dagmaster")

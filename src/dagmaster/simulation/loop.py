@@ -37,7 +37,6 @@ class Host:
         self.ready: deque[_Call] = deque()
 
     def context(self) -> contextvars.Context:
-        """Return a context for callbacks of this host."""
         context = contextvars.copy_context()
         context.run(HOST.set, self)
         return context
@@ -98,7 +97,6 @@ class SimulatedLoop:
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> _Call:
-        """Schedule a callback."""
         call = _Call(callback, args, contextvars.copy_context() if context is None else context)
         self._add(call)
         return call
@@ -147,13 +145,11 @@ class SimulatedLoop:
             self._ready.remove(host)
 
     def kill(self, host: Host) -> None:
-        """Kill a host."""
         host.is_dead = True
         if host in self._ready:
             self._ready.remove(host)
 
     def host(self, name: str) -> Host:
-        """Create a host."""
         host = Host(name)
         self.hosts.append(host)
         return host
@@ -161,7 +157,6 @@ class SimulatedLoop:
     # ── Running ──
 
     def run_until_complete(self, future: Any) -> Any:
-        """Run until the future is done."""
         set_running_loop(self._loop)
         try:
             task = asyncio.ensure_future(future, loop=self._loop)
@@ -224,7 +219,6 @@ class SimulatedLoop:
     # ── The interface that asyncio uses ──
 
     def create_future(self) -> asyncio.Future[Any]:
-        """Create a future of this loop."""
         return asyncio.Future(loop=self._loop)
 
     def create_task(
@@ -252,13 +246,10 @@ class SimulatedLoop:
         self.problems.append(f"{context.get('message')}: {error!r}")
 
     def get_debug(self) -> bool:
-        """Return False."""
         return False
 
     def is_running(self) -> bool:
-        """Return True."""
         return True
 
     def is_closed(self) -> bool:
-        """Return False."""
         return False

@@ -153,7 +153,6 @@ def tasks_of(graphs: Sequence[Graph]) -> dict[str, TaskSpec]:
 
 
 def _find(known: Registry | None, name: str) -> HandlerSpec | None:
-    """Return a handler, if it is installed."""
     try:
         return None if known is None else known.find(name)
     except HandlerInvalid:

@@ -92,7 +92,6 @@ class SimulatedClock(SystemClock):
         self._loop = loop
 
     def now(self) -> float:
-        """Return the time."""
         return START + self._loop.time()
 
 

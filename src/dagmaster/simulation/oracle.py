@@ -80,16 +80,13 @@ class Oracle:
         }
 
     def state(self) -> list[Any]:
-        """Return the state so far."""
         return [getattr(self, name) for name in STATE]
 
     def restore(self, state: list[Any]) -> None:
-        """Replace the state."""
         for name, value in zip(STATE, state, strict=True):
             setattr(self, name, value)
 
     def failures(self, job_id: str, node_id: str) -> int:
-        """Return how many attempts at a node failed."""
         return self._failures[job_id, node_id]
 
     def before(self, name: str, args: tuple[Any, ...]) -> None:

@@ -344,7 +344,6 @@ class Shapes:
 
 
 def _expressions(value: Any) -> list[Any]:
-    """Return the expressions in a text."""
     if not isinstance(value, str) or "{{" not in value:
         return []
     with suppress(TemplateSyntaxError):
@@ -358,7 +357,6 @@ def _is_blank(node: Any) -> bool:
 
 
 def _is_whole(value: Any, expressions: list[Any]) -> bool:
-    """Return whether a text is a single expression."""
     return (
         isinstance(value, str) and len(expressions) == 1 and not isinstance(expressions[0], ast.TemplateData)
     )
@@ -392,7 +390,6 @@ def _kind(node: Any) -> Kind | None:
 
 
 def _choices(value: Any, operator: str) -> tuple[Any, ...]:
-    """Return values for which a comparison differs."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return (value,) if operator in ("eq", "ne") and value is not None else ()
     return (value - 1, value, value + 1)

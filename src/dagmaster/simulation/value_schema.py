@@ -75,7 +75,6 @@ class Shape:
         self.nonzero = self.nonzero or requirement.nonzero
 
     def at(self, key: str | int) -> Shape:
-        """Return the shape of the value at a key or an index."""
         if isinstance(key, str):
             self.require(Requirement(kind=Kind.OBJECT))
             return self.keys.setdefault(key, Shape())
@@ -140,7 +139,6 @@ _TYPES: Final = {
 
 
 def kind_of(value: JsonValue) -> Kind | None:
-    """Return the kind of a literal."""
     if isinstance(value, bool):
         return Kind.BOOLEAN
     if isinstance(value, str):

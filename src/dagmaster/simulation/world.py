@@ -188,7 +188,6 @@ def _difference(calm: Outcome, stormy: Outcome) -> str | None:
 
 
 def _without_attempts(end: tuple[str, JsonText | None]) -> tuple[str, JsonValue]:
-    """Return how a node ended, without its attempt."""
     status, output = end
     return status, None if output is None else _ATTEMPT.sub("", output.text or "")
 
@@ -425,7 +424,6 @@ class World:
             ]
 
     def _with_children(self, job_id: str) -> list[str]:
-        """Return a job and its open child jobs."""
         job_ids = [job_id]
         for child_id, job in self.database.jobs.items():
             if job.new.parent is not None and job.new.parent.job_id in job_ids and job.is_open:

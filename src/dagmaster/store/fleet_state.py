@@ -130,7 +130,6 @@ def recent(registrations: Iterable[Registration]) -> list[Registration]:
 
 
 def service_of(registration: Registration) -> Service:
-    """Return a service for a diagnosis."""
     return Service(
         id=registration.id,
         where=f"{registration.host}:{registration.pid}",

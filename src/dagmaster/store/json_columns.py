@@ -7,5 +7,4 @@ from typing import Any
 
 
 def from_json(text: str | None) -> Any:
-    """Return a JSON value; None for NULL."""
     return None if text is None else json.loads(text)

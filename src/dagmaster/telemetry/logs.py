@@ -45,16 +45,16 @@ class LoggedTask(Protocol):
     """A task that a record is about."""
 
     @property
-    def task_id(self) -> str: ...  # noqa: D102 - an attribute
+    def task_id(self) -> str: ...
 
     @property
-    def job_id(self) -> str: ...  # noqa: D102 - an attribute
+    def job_id(self) -> str: ...
 
     @property
-    def node_id(self) -> str: ...  # noqa: D102 - an attribute
+    def node_id(self) -> str: ...
 
     @property
-    def attempt(self) -> int: ...  # noqa: D102 - an attribute
+    def attempt(self) -> int: ...
 
 
 def task_fields(task: LoggedTask) -> dict[str, Any]:
@@ -102,7 +102,6 @@ class _Formatter(logging.Formatter):
         self._redact = redact
 
     def traceback_of(self, record: logging.LogRecord) -> str:
-        """Return the traceback or the stack of a record, if it has one."""
         parts = [self.formatException(record.exc_info)] if record.exc_info else []
         parts += [self.formatStack(record.stack_info)] if record.stack_info else []
         return self._redact("\n".join(parts))
@@ -130,7 +129,6 @@ class JsonFormatter(_Formatter):
     """One JSON object a line: time, level, logger, message, pid, fields of the process and of the record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         entry: dict[str, Any] = {
             "time": _time_of(record),
             "level": record.levelname,
@@ -147,7 +145,6 @@ class JsonFormatter(_Formatter):
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what `extra` added to a record."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
 
 

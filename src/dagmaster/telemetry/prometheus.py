@@ -70,7 +70,6 @@ class Metric:
 
     @property
     def kind(self) -> str:
-        """Return its type."""
         if self.buckets:
             return "histogram"
         return "counter" if self.name.endswith("_total") else "gauge"
@@ -152,7 +151,6 @@ class ProcessMetrics:
         self._child(name, labels).observe(seconds)
 
     def render(self) -> bytes:
-        """Return all metrics as text."""
         return generate_latest(self.registry)
 
     def listen(self, host: str, port: int, key: str | None = None) -> None:
@@ -167,7 +165,6 @@ class ProcessMetrics:
 
     @property
     def port(self) -> int:
-        """Return the port on which they are served."""
         return int(self._server.server_port)
 
     def close(self) -> None:

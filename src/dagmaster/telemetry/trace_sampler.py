@@ -34,11 +34,9 @@ class JobSampler(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        """Return whether a span is exported."""
         is_statement = any(key.startswith("db.") for key in attributes or ())
         sampler = self._of_statements if is_statement else self._of_ours
         return sampler.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
 
     def get_description(self) -> str:
-        """Return its name."""
         return "JobSampler"

@@ -83,7 +83,6 @@ def stop_tracing() -> None:
 
 
 def is_tracing() -> bool:
-    """Return whether spans are exported."""
     return _State.tracer is not None
 
 

@@ -31,7 +31,6 @@ class Form:
         return list(dict.fromkeys(name for name, _ in self._pairs if name.startswith(prefix)))
 
     def texts(self, name: str) -> list[str]:
-        """Return all values of a field."""
         return [value for key, value in self._pairs if key == name]
 
 

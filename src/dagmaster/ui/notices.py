@@ -29,7 +29,6 @@ class Notice:
 
 
 def command_notice(result: CommandResult) -> Notice:
-    """Return what became of a command."""
     text = f"{result.sentence[:1].upper()}{result.sentence[1:]}."
     return Notice(text, "ok" if result.accepted else "failed")
 

@@ -40,7 +40,6 @@ class PageRoutes:
         self.scopes: dict[tuple[str, str], Scope | None] = {}
 
     def get(self, path: str, scope: Scope | None) -> Callable[[F], F]:
-        """Declare a page."""
         return self._add("GET", path, scope)
 
     def post(self, path: str, scope: Scope | None) -> Callable[[F], F]:
@@ -57,7 +56,6 @@ class PageRoute(APIRoute):
     """A route that checks its viewer first, and whose errors are pages."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
-        """Return the handler of the route."""
         handle = super().get_route_handler()
         name = (self.openapi_extra or {}).get("x-scope")
         scope = None if name is None else Scope(name)

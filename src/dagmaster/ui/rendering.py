@@ -54,7 +54,6 @@ _MACROS: Final = (
 
 
 def make_environment(assets: Assets) -> Environment:
-    """Return the environment of all templates."""
     environment = Environment(
         loader=PackageLoader("dagmaster.ui"),
         autoescape=True,

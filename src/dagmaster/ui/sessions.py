@@ -29,7 +29,6 @@ _TOKEN_CONTEXT: Final = b"dagmaster web page: token of a form"
 
 
 def session_key(request: Request) -> str | None:
-    """Return the key of a session; None if the browser has none."""
     return request.cookies.get(SESSION_COOKIE) or None
 
 

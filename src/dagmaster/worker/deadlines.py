@@ -41,7 +41,6 @@ class Deadlines:
             self._set(at)
 
     def remove(self, timed: Timed) -> None:
-        """Remove it: it has finished."""
         self._waiting.pop(timed, None)
 
     def at(self, timed: Timed) -> float:
@@ -49,7 +48,6 @@ class Deadlines:
         return self._waiting.get(timed, math.inf)
 
     def close(self) -> None:
-        """Remove all deadlines."""
         self._waiting.clear()
         self._unset()
 

@@ -112,7 +112,6 @@ class Executor:
         return {task_id: running for task_id, running in seconds if running is not None}
 
     def version_of(self, handler: str) -> str | None:
-        """Return the version of a handler, or None."""
         spec = self.registry.find(handler)
         return None if spec is None else spec.version
 
@@ -149,7 +148,6 @@ class Executor:
             await self.processes.close()
 
     def execution_mode(self, spec: HandlerSpec, isolation: Isolation = Isolation.SHARED) -> ExecutionMode:
-        """Return how a handler is executed here."""
         mode = None if isolation else self._modes.get(spec.name)
         if mode is None:
             mode = execution_mode(spec, isolation, has_processes=self.processes is not None)
@@ -230,7 +228,6 @@ class _Run:
             self._task.add_done_callback(self._task_done)
 
     def owns_log(self, log: TaskLog) -> bool:
-        """Return whether this log belongs to the task."""
         return self._log is log
 
     def request(self) -> bytes:
@@ -411,7 +408,6 @@ class _Run:
                 self._log_written(piece)
 
     def on_crash_dump(self, text: str) -> None:
-        """Report a crash dump."""
         self._deliver(self._reports.dump, text)
 
     def _log_written(self, piece: str) -> None:

@@ -28,7 +28,6 @@ class HandlerPublication:
         self._running = asyncio.create_task(self._publish())
 
     def stop(self) -> None:
-        """Stop if it is running."""
         if self._running is not None:
             self._running.cancel()
 

@@ -68,7 +68,6 @@ class HeldTasks(dict[str, "ClaimedTask"]):
                 self._process_budget.add()
 
     def add(self, tasks: Iterable[ClaimedTask]) -> None:
-        """Hold tasks."""
         for task in tasks:
             if self.observer is not None:
                 self.observer.claimed(task)

@@ -70,11 +70,9 @@ class _Copier:
         self.characters = 0
 
     def upper_bound(self) -> int:
-        """Return an upper bound of the size as JSON."""
         return self.values * _BYTES_A_VALUE + self.characters * _BYTES_A_CHARACTER
 
     def copy(self, value: Any, depth: int) -> Any:
-        """Return a copy of any value."""
         kind = value.__class__
         if kind is str:
             return self._text(value)

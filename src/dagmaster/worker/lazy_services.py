@@ -25,7 +25,6 @@ class ServicesConfig:
     config: dict[str, Any] = field(repr=False)
 
     def open(self) -> WorkerServices:
-        """Open the services."""
         module, _, function = self.factory.partition(":")
         services: WorkerServices = getattr(importlib.import_module(module), function)(self.config)
         return services
@@ -41,22 +40,18 @@ class LazyServices:
 
     @property
     def blobs(self) -> Storage:
-        """Return the storage of blobs by URI."""
         return self._open().blobs
 
     @property
     def catalog(self) -> Catalog:
-        """Return the STAC catalog."""
         return self._open().catalog
 
     @property
     def tables(self) -> Tables:
-        """Return the feature tables."""
         return self._open().tables
 
     @property
     def pool(self) -> ConnectionPool:
-        """Return the pool of database connections."""
         return self._open().pool
 
     @property

@@ -190,7 +190,6 @@ class HandlerProcess(asyncio.Protocol):
         self._send(frame({"cancel": True}))
 
     def answer(self, message: JsonObject) -> None:
-        """Answer a request of its handler."""
         self._send(frame(message))
 
     def kill(self) -> None:
@@ -257,7 +256,6 @@ class HandlerProcess(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Handle received bytes."""
         try:
             messages = [decode(message) for message in self._frames.take(data)]
         except (ValueError, TypeError, KeyError) as error:

@@ -243,7 +243,6 @@ class Attempt:
                 self._wake()
 
     def end(self, outcome: Outcome) -> None:
-        """Send the outcome."""
         self._context.reporter = None
         with self._send_lock:
             self._send_report(encode_outcome(outcome))

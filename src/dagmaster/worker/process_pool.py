@@ -101,7 +101,6 @@ class HandlerProcesses:
             await asyncio.wait(supervisors, timeout=SHUTDOWN_SECONDS + KILL_SECONDS)
 
     def pids(self) -> list[int]:
-        """Return the ids of live processes."""
         return [process.pid for process in self._processes if process.pid]
 
     # ── Events of processes ─────────────────────────────────────────────────────────────────────────────────

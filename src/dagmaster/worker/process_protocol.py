@@ -43,7 +43,6 @@ class AddNodesRequest:
 
 
 def frame(message: dict[str, Any]) -> bytes:
-    """Return a message as bytes."""
     # ASCII: a lone surrogate, which UTF-8 cannot encode, is transferred, and rejected where values are
     # checked.
     body = json.dumps(message, separators=(",", ":")).encode("ascii")
@@ -105,12 +104,10 @@ def encode_task(message: TaskMessage, handler: str) -> JsonObject:
 
 
 def encode_progress(progress: Progress) -> JsonObject:
-    """Return the message for progress."""
     return {"progress": [progress.current, progress.total, progress.message]}
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> JsonObject:
-    """Return the message for a checkpoint."""
     return {"checkpoint": checkpoint.to_json()}
 
 

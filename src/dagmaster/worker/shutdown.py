@@ -35,5 +35,4 @@ class ShutdownBudget:
         return max(self._exit_at - CLOSE_SECONDS / 3 - now, 0.0)
 
     def until_exit(self, now: float) -> float:
-        """Return the seconds until the worker has to exit."""
         return max(self._exit_at - now, 0.0)

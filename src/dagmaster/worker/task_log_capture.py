@@ -88,7 +88,6 @@ def capture(*, echoes: bool = False) -> Iterator[None]:
 
 
 def is_capturing() -> bool:
-    """Return whether output of a task is captured."""
     return _Capture.listener is not None
 
 

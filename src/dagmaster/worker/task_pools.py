@@ -188,7 +188,6 @@ class ThreadedTaskPool:
 
     @property
     def thread_id(self) -> int | None:
-        """Return the thread of the loop."""
         return self._thread.ident
 
     def ping(self) -> None:
@@ -198,7 +197,6 @@ class ThreadedTaskPool:
             self._loop.call_soon_threadsafe(self._answer)
 
     def find(self, log: TaskLog) -> tuple[TaskMessage, float, float] | None:
-        """Return the task with this log: see `Executor.find`."""
         return None if self._pool is None else self._pool.executor.find(log)
 
     def is_stop_requested(self, task_id: str) -> bool:

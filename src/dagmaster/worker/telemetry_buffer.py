@@ -169,12 +169,10 @@ class TelemetryBuffer:
             self._progress[task_id] = (of_task.token, json.dumps(of_task.progress | of_task.checkpoints))
 
     def has_checkpoints(self, task_id: str) -> bool:
-        """Return whether a task has saved a checkpoint."""
         of_task = self._tasks.get(task_id)
         return of_task is not None and bool(of_task.checkpoints)
 
     def log(self, task: TaskMessage, text: str) -> None:
-        """Buffer log text."""
         of_task = self._tasks.get(task.task_id)
         if of_task is None or of_task.stored_characters > MAX_LOG_CHARACTERS:
             return

@@ -91,7 +91,6 @@ class BlobFiles:
                         yield info
 
     def read(self, uri: BlobUri) -> bytes:
-        """Return the content."""
         path = self.path(uri)
         try:
             return path.read_bytes()
@@ -154,7 +153,6 @@ class BlobFiles:
                 raise _translate_error("be written", uri, error) from error
 
     def delete(self, uri: BlobUri) -> bool:
-        """Delete a blob; return whether it existed."""
         path = self.path(uri, to_write=True)
         if self.find(uri) is None:
             return False

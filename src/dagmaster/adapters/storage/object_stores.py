@@ -131,7 +131,6 @@ class BlobStores:
         return None
 
     def read(self, uri: BlobUri) -> bytes:
-        """Return the content."""
         try:
             return bytes(obstore.get(self._store(uri), uri.name).bytes())
         except FileNotFoundError:
@@ -187,7 +186,6 @@ class BlobStores:
         return self._verify_published(uri, stream)
 
     def delete(self, uri: BlobUri) -> bool:
-        """Delete a blob; return whether it existed."""
         if self.find(uri) is None:
             return False
         try:

@@ -76,7 +76,6 @@ class ObjectStorage:
         return self._backend(uri).list_beside(uri, *prefixes)
 
     def read(self, uri: BlobUri) -> bytes:
-        """Return the content."""
         return self._backend(uri).read(uri)
 
     def read_chunks(self, uri: BlobUri, size: int) -> Iterator[bytes]:
@@ -100,11 +99,9 @@ class ObjectStorage:
         return self._backend(uri).replace(path, uri, on_bytes)
 
     def delete(self, uri: BlobUri) -> bool:
-        """Delete a blob; return whether it existed."""
         return self._backend(uri).delete(uri)
 
     def local_path(self, uri: BlobUri) -> Path | None:
-        """Return the local path."""
         return self._files.path(uri) if uri.scheme == "file" else None
 
     def gdal_path(self, uri: BlobUri) -> GdalPath:

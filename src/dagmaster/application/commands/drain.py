@@ -91,17 +91,14 @@ def find_live_service(view: FleetRecord, service: str) -> OrchestratorRecord | W
 
 
 def get_kind(member: OrchestratorRecord | WorkerRecord) -> str:
-    """Return what a service is."""
     return "worker" if isinstance(member, WorkerRecord) else "orchestrator"
 
 
 def get_id(member: OrchestratorRecord | WorkerRecord) -> str:
-    """Return the id of a service."""
     return member.worker_id if isinstance(member, WorkerRecord) else member.orchestrator_id
 
 
 def format_name(member: OrchestratorRecord | WorkerRecord) -> str:
-    """Return how sentences name a service."""
     return f"{get_kind(member)} {member.host}:{member.pid}"
 
 
@@ -111,7 +108,6 @@ def count_held(member: OrchestratorRecord | WorkerRecord) -> int:
 
 
 def describe_holds(member: OrchestratorRecord | WorkerRecord) -> str:
-    """Return what a service holds, for a sentence."""
     noun = "task" if isinstance(member, WorkerRecord) else "job"
     return format_count(count_held(member), noun) if count_held(member) else f"no {noun}"
 

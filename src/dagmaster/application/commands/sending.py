@@ -57,7 +57,6 @@ class OutgoingCommand:
 
     @property
     def node_id(self) -> str | None:
-        """Return the node, if it names exactly one."""
         return self.node_ids[0] if len(self.node_ids) == 1 else None
 
     def is_answered_by(self, event: StoredEvent, command_id: str) -> bool:

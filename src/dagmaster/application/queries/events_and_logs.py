@@ -217,7 +217,6 @@ def _start_of(at: float | None) -> Position | None:
 
 
 def event_view(job_id: str, event: StoredEvent, redact: Callable[[Any], Any]) -> EventView:
-    """Return the view of an event, without secrets."""
     clean = replace(event, data=redact(event.data))
     return EventView(
         job_id=job_id,

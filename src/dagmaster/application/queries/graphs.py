@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 async def job_graph(app: Application, job_id: str | None) -> GraphView:
-    """Return the graph of a job."""
     job = await find_job(app, job_id)
     return graph_view(await app.outlines.of_job(job))
 
@@ -32,7 +31,6 @@ async def workflow_graph(app: Application, workflow_id: str, version: int | None
 
 
 def graph_view(graph: Graph) -> GraphView:
-    """Return the view of a graph or of an outline."""
     from dagmaster.authoring.diagram.dependencies import list_dependencies
 
     graph = shown_graph(graph)

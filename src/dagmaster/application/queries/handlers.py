@@ -40,6 +40,5 @@ async def find_handler(app: Application, name: str) -> HandlerRecord:
 
 
 async def published_handlers(app: Application) -> PublishedHandlers:
-    """Return the published handlers, to validate workflows with."""
     records = await app.read.handlers(limit=MAX_HANDLERS)
     return PublishedHandlers((record.definition for record in records), app.default_queue)

@@ -56,7 +56,6 @@ def snapshot_view(
     attempts: int = 0,
     children: Mapping[str, NodeRecord] | None = None,
 ) -> JobDetailView:
-    """Return the view of a snapshot."""
     job = snapshot.job
     detail = JobDetailView.of(
         job,

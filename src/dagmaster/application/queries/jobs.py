@@ -49,7 +49,6 @@ async def oldest_jobs(app: Application, job_filter: JobFilter, *, limit: int = 2
 
 
 async def job_progress(app: Application, job_id: str | None) -> JobProgressView:
-    """Return how far a job is."""
     return JobProgressView.of(await find_job(app, job_id))
 
 
@@ -78,7 +77,6 @@ async def show_jobs(app: Application, job_ids: Sequence[str]) -> list[JobRecord]
 
 
 async def newest_jobs(app: Application, workflow_ids: Collection[str]) -> Mapping[str, JobRecord]:
-    """Return the newest job of each of these workflows that has one, by the id of the workflow."""
     records = await RedactorCache(app).redacted(await app.read.newest_jobs(workflow_ids))
     return {record.workflow_id: record for record in records}
 

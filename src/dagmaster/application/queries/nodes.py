@@ -62,7 +62,6 @@ async def list_children(
     cursor: str | None = None,
     limit: int = 100,
 ) -> Page[NodeRecord]:
-    """List the children of a fan-out by index."""
     job = await find_job(app, job_id)
     graph = await app.outlines.of_job(job)
     await find_node(app, job, graph, fan_out)

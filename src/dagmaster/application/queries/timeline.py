@@ -27,7 +27,6 @@ _NOT_RUN: Final = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.SK
 async def job_timeline(
     app: Application, job_id: str | None, *, cursor: str | None = None, limit: int = MAX_TIMELINE
 ) -> TimelineView:
-    """Return a page of the timeline of a job."""
     after = start_page(CursorKind.TIMELINE, cursor, limit, max_limit=MAX_TIMELINE)
     job = await find_job(app, job_id)
     records = await app.read.timelines.rows(job.job_id, after=after, limit=limit)

@@ -64,5 +64,4 @@ class AddedNodesView(Record):
 
     @property
     def names(self) -> dict[int, str]:
-        """Return the node ids by number."""
         return {int(number): name for number, name in self.node_ids.items()}

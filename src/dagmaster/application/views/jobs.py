@@ -78,7 +78,6 @@ class JobProgressView(Record):
 
     @property
     def is_finished(self) -> bool:
-        """Return whether the job has ended."""
         return self.status in TERMINAL_JOB
 
 

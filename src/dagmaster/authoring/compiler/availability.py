@@ -47,7 +47,6 @@ class Availability:
         self._walk(list(order), requires, asked)
 
     def is_before(self, source: str, node_id: str) -> bool:
-        """Return whether `source` is upstream of the node."""
         return (source, node_id) in self._before
 
     def is_certain(self, source: str, node_id: str) -> bool:

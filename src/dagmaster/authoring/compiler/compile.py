@@ -64,7 +64,6 @@ class Compiled:
 def compile_file(
     path: pathlib.Path, *, handlers: HandlerCatalog | None = None, allow_missing_handlers: bool = False
 ) -> Compiled:
-    """Compile a workflow file."""
     with without_gc():
         return compile_document(
             read_file(path), handlers=handlers, allow_missing_handlers=allow_missing_handlers
@@ -78,7 +77,6 @@ def compile_text(
     handlers: HandlerCatalog | None = None,
     allow_missing_handlers: bool = False,
 ) -> Compiled:
-    """Compile YAML text."""
     with without_gc():
         return compile_document(
             read_document(text, file), handlers=handlers, allow_missing_handlers=allow_missing_handlers
@@ -368,7 +366,6 @@ class _Compilation:
 
 
 def content_hash(definition: Mapping[str, JsonValue]) -> str:
-    """Return the content hash of a definition."""
     text = json.dumps(definition, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -384,5 +381,4 @@ def _in_file_order(problems: list[Problem]) -> list[Problem]:
 
 
 def _with_prefixes(path: str) -> list[str]:
-    """Return a formatted path and its prefixes."""
     return [path, *(path[: match.start()] for match in re.finditer(r"[.\[]", path))]

@@ -50,7 +50,6 @@ class NodeGroups:
             self._read(named, unreadable)
 
     def place(self, node_id: str) -> Path:
-        """Return where a node is declared."""
         return self.places.get(node_id, ("nodes", node_id))
 
     def link(self, requires: Mapping[str, Gate]) -> dict[str, Spec]:

@@ -270,7 +270,6 @@ def _definition(model: schema.AnyNodeModel) -> JsonObject:
 
 
 def retry_definition(retry: RetryPolicy) -> JsonValue:
-    """Return a retry policy as a definition has it."""
     return {
         "max_attempts": retry.max_attempts,
         "backoff": retry.backoff.value,

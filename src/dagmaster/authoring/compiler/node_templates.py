@@ -50,7 +50,6 @@ class TemplateCompiler:
         self.nesting = 0
 
     def value(self, key: str, written: Any, path: Path) -> Template | None:
-        """Compile the value of a key of a node."""
         match key:
             case "condition_field":
                 return self.condition_field(written, path)
@@ -179,7 +178,6 @@ class CheckedValues:
         self._roots = DECISION
 
     def template(self, key: str, written: Any) -> Template:
-        """Compile the value of a key."""
         self._compiler.nesting = self._nesting
         compiled = self._compiler.value(key, written, (*self._path, key))
         self._compiler.nesting = 0
@@ -211,7 +209,6 @@ _SCOPE_HINTS: Final = {
 
 
 def sort_keys(value: Any) -> Any:
-    """Return the value with all keys in order."""
     if isinstance(value, dict):
         inside = ((key, value[key]) for key in sorted(value))
         return {key: sort_keys(item) if isinstance(item, dict | list) else item for key, item in inside}

@@ -109,7 +109,6 @@ class DocumentWriter:
         self._edges: list[tuple[Requirement, Node]] = []
 
     def write_nodes(self) -> dict[str, Any]:
-        """Return the nodes as in YAML, by id."""
         nodes = {}
         for node in self.nodes:
             with _bounded(f"what {node.label!r} waits for", node.place):
@@ -227,7 +226,6 @@ class DocumentWriter:
         return seen
 
     def _before(self, node: Any) -> list[Any]:
-        """Return the nodes that a node waits for."""
         if node not in self._predecessors:
             self._predecessors[node] = list(self._predecessors_of(node)) if isinstance(node, Node) else []
         return self._predecessors[node]
@@ -314,7 +312,6 @@ def assign_ids(nodes: list[Node]) -> dict[Node, str]:
 
 
 def requirement_of(dependency: Any, place: Place) -> Requirement | None:
-    """Return what a dependency waits for."""
     if isinstance(dependency, Future):
         return origin_of(dependency).requirement()
     if isinstance(dependency, Branch | Gate | str):

@@ -75,7 +75,6 @@ class InputOrigin(Origin):
     name: str
 
     def text(self, scope: Scope) -> str:  # noqa: ARG002 - the same everywhere
-        """Return the path of the input."""
         return f"inputs.{self.name}"
 
 
@@ -87,7 +86,6 @@ class NodeOrigin(Origin):
     part: str
 
     def text(self, scope: Scope) -> str:
-        """Return the path in the node."""
         if self.node not in scope.ids:
             raise reject(
                 f"a future of {self.node.label!r} is used outside of the workflow that it belongs to",
@@ -97,7 +95,6 @@ class NodeOrigin(Origin):
         return f"nodes.{scope.ids[self.node]}.{self.part}"
 
     def requirement(self) -> Requirement | None:
-        """Return the node."""
         return self.node
 
 
@@ -147,7 +144,6 @@ class FirstOrigin(Origin):
         return text
 
     def requirement(self) -> Requirement | None:
-        """Return the gate of its members."""
         return Gate(self.kind, self.members)
 
 
@@ -297,7 +293,6 @@ def write_template(future: Future[Any], scope: Scope) -> str:
 
 
 def origin_of(future: Future[Any]) -> Origin:
-    """Return what a future is the value of."""
     return future._origin
 
 

@@ -111,7 +111,6 @@ class _OutputOrigin(Origin):
     node_id: str
 
     def text(self, scope: Scope) -> str:  # noqa: ARG002 - the same everywhere
-        """Return the path of the output."""
         return f"nodes.{self.node_id}.output"
 
 

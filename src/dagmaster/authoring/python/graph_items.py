@@ -71,7 +71,6 @@ class GraphItem:
 
     @property
     def label(self) -> str:
-        """Return a name for messages."""
         return self.name or f"{type(self).__name__} {self.id}"
 
     @property
@@ -87,12 +86,10 @@ class GraphItem:
 
     @property
     def group_id(self) -> int | None:
-        """Return the id of its group."""
         return None if self.group is None else self.group.id
 
     @property
     def dependencies(self) -> list[Dependency]:
-        """Return what this waits for."""
         return [Dependency(one.id, one.kind, self.id, self.kind) for one in self.previous or ()]
 
     def depends_on(self, *others: GraphItem | Iterable[Any]) -> Self:
@@ -274,7 +271,6 @@ class Task(GraphItem):
 
     @property
     def stem(self) -> str:
-        """Return the name of the function."""
         return self.entrypoint.rpartition(".")[2]
 
 
@@ -342,12 +338,10 @@ class Group(GraphItem):
 
     @property
     def parent_group_id(self) -> int | None:
-        """Return the id of the group that it is in."""
         return self.group_id
 
     @property
     def members(self) -> list[GraphItem]:
-        """Return what is in it."""
         return [*self.tasks, *self.groups]
 
     def add(self, *members: GraphItem | Iterable[Any]) -> Self:

@@ -68,7 +68,6 @@ class Node:
             group = group.group
 
     def result(self) -> Future[Any]:
-        """Return the future of its result."""
         return Future(NodeOrigin(self, "outputs" if self.kind == "fan_out" else "output"))
 
 

@@ -26,7 +26,6 @@ class Hold:
 
     @property
     def signal(self) -> str:
-        """Return the signal that releases it."""
         return HOLD_LABEL if self.is_first else f"{HOLD_LABEL}_{self.id}"
 
     def to_task(self) -> TaskPart:

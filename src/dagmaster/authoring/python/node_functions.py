@@ -291,7 +291,6 @@ class TextOrigin(Origin):
     nodes: tuple[str, ...] = ()
 
     def text(self, scope: Scope) -> str:
-        """Return the expression, if the text is one."""
         template = self.template(scope)
         pieces = split_template(template)
         if len(pieces) != 1 or pieces[0][2]:
@@ -300,7 +299,6 @@ class TextOrigin(Origin):
         return f"({template[2:-2].strip()})"
 
     def template(self, scope: Scope) -> str:
-        """Return the template with its futures filled in."""
         return "".join(
             piece if is_text else self._fill(piece, scope)
             for _, piece, is_text in split_template(self.source)

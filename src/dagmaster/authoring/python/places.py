@@ -65,7 +65,6 @@ def _is_passed_over(file: str) -> bool:
 
 
 def place_of(function: Callable[..., object]) -> Place:
-    """Return where a function is defined."""
     code = getattr(function, "__code__", None)
     return Place("<unknown>", 0) if code is None else Place(code.co_filename, code.co_firstlineno)
 

@@ -36,7 +36,6 @@ class ProcessRegistry(Registry):
         return self._find_known()
 
     def find(self, name: str, **_options: Any) -> HandlerSpec | None:
-        """Return the function with this name, or None."""
         spec = super().find(name)
         if spec is not None and FUNCTIONS.get(name, spec.function) is spec.function:
             return spec

@@ -30,7 +30,6 @@ class ResultPart:
             )
 
     def __getitem__(self, key: Any) -> ResultPart:
-        """Return a part of this part."""
         return ResultPart(self.source, (*self.path, key))
 
     def __bool__(self) -> bool:
@@ -44,7 +43,6 @@ class ResultPart:
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
-        """Return the task and the keys."""
         return f"<part {''.join(f'[{key!r}]' for key in self.path)} of the result of {self.source.described}>"
 
 
@@ -67,7 +65,6 @@ def no_items(item: GraphItem) -> TypeError:
 
 
 def no_text(item: GraphItem) -> TypeError:
-    """Return the error of a task in a text."""
     return _no_value(
         item, "text", "build the text in a task that takes its result. To show the task, write {task!r}"
     )

@@ -77,17 +77,14 @@ class RunningTask:
 
     @property
     def job_id(self) -> int:
-        """Return the id of the job."""
         return int(self._context.job_id)
 
     @property
     def node_id(self) -> str:
-        """Return the id of its node."""
         return self._context.node_id
 
     @property
     def attempt(self) -> int:
-        """Return the number of the attempt."""
         return self._context.attempt
 
     def apply(self, items: T, job_id: int | None = None, *, at_once: bool = False) -> Applied[T]:

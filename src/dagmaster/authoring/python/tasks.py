@@ -68,7 +68,6 @@ class NodeCall:
         return changed
 
     def _params(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the params of these arguments, by name."""
         return arguments
 
     def _label(self) -> str:
@@ -178,7 +177,6 @@ class TaskFunction(NodeCall, Generic[P, R, C]):
 
     @functools.cached_property
     def spec(self) -> HandlerSpec:
-        """Return the handler."""
         return spec_of(self)
 
     def _fan_out(self, parameter: str, items: Any, constants: dict[str, Any]) -> Future[Any]:

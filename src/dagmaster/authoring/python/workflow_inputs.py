@@ -104,7 +104,6 @@ class _InputSchema(GenerateJsonSchema):
     """
 
     def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
-        """Return the schema of a value with a default."""
         factory = schema.get("default_factory")
         if factory in (list, dict):
             schema = core_schema.with_default_schema(schema["schema"], default=factory())

@@ -127,7 +127,6 @@ class YamlText:
         yield from _scalars(self._root, ())
 
     def __str__(self) -> str:
-        """Return the text."""
         return self._mark + self.text
 
     # ── Steps ──

@@ -29,7 +29,6 @@ _LITERAL: Final = re.compile(rf"(?!\s)[^\x00-\x08\x0b-\x1f{_SPECIAL}]*(?<!\s)\n?
 
 
 def write_yaml(data: JsonObject) -> str:
-    """Return a document."""
     return "".join(f"{line}\n" for line in block_lines(data))
 
 

@@ -61,7 +61,6 @@ class DoctorContext:
 
     @property
     def has_server(self) -> bool:
-        """Return whether the operator configured a server."""
         return self.data_dir is None and "database_url" in self.reading.origins
 
     def describe(self, error: BaseException) -> str:
@@ -133,7 +132,6 @@ def check_binaries(context: DoctorContext) -> Iterable[Finding]:
 
 
 def check_settings(context: DoctorContext) -> Iterable[Finding]:
-    """Check the settings in the environment."""
     reading = context.reading
     for sentence in reading.problems.values():
         yield bad("settings", sentence, "correct it; `dagmaster config show` shows all settings")

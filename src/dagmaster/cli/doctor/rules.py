@@ -58,7 +58,6 @@ class Finding:
 
 
 def good(topic: str, message: str) -> Finding:
-    """Return a finding without a problem."""
     return Finding(topic, Grade.GOOD, message)
 
 

@@ -84,11 +84,9 @@ class View:
         self.height = self.inner_height + _TOP + _BOTTOM
 
     def to_pixel(self, x: float, y: float, *_z: float) -> Point:
-        """Return the pixel of a point."""
         return ((_SIDE + (x - self.west) * self._x) * _SCALE, (_TOP + (self.north - y) * self._y) * _SCALE)
 
     def frame(self) -> tuple[float, float, float, float]:
-        """Return the rectangle of the map."""
         return (*self.to_pixel(self.west, self.north), *self.to_pixel(self.east, self.south))
 
     def step(self) -> float:

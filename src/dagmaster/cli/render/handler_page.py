@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def print_handlers(documents: Sequence[Mapping[str, Any]]) -> None:
-    """Print handlers, one a line."""
     width = max((len(document["name"]) for document in documents), default=0)
     for document in documents:
         first_line = document["description"].strip().split("\n", 1)[0]

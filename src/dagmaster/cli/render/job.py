@@ -128,7 +128,6 @@ def job_line(job: JobDetailView) -> JobLine:
 
 
 def node_line(node: NodeRecord, now: float, *, rate: float | None = None) -> NodeLine:
-    """Return the line of a node."""
     action = node.action or ""
     return NodeLine(
         id=node.node_id,
@@ -196,7 +195,6 @@ def screen(
 
 
 def name_width(rows: Iterable[Row]) -> int:
-    """Return the width of the column of names."""
     return min(max((len(row.prefix) + len(row.node_id) for row in rows), default=0), _MAX_NAME_WIDTH)
 
 
@@ -300,7 +298,6 @@ def _stopped_parts(fan: FanOutLine) -> list[tuple[int, str]]:
 
 
 def bar(completed: int, failed: int, total: int) -> Text:
-    """Draw a bar."""
     good = completed * _BAR_WIDTH // total
     bad = min(-(-failed * _BAR_WIDTH // total), _BAR_WIDTH - good)
     drawn = Text()

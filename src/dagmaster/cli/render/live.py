@@ -165,7 +165,6 @@ class PlainDisplay:
         """Do nothing: nothing was paused."""
 
     def note(self, sentence: str) -> None:
-        """Print a sentence."""
         click.echo(sentence, err=True)
 
     def turn(self, update: TurnUpdate) -> None:

@@ -31,7 +31,6 @@ _COLOURS: Final[dict[str, str]] = {
 
 
 def node_page(node: NodeDetailView) -> Iterator[RenderableType]:
-    """Draw a node."""
     yield _head(node)
     if node.attempts:
         yield Text("\nattempts", style=DIM)

@@ -35,7 +35,6 @@ class Tree:
         self.finished: set[str] = set()
 
     def mark(self, node_id: str, status: NodeStatus) -> None:
-        """Set the status of a node."""
         is_finished = status in TERMINAL_NODE
         for members, belongs in (
             (self.finished, is_finished),

@@ -207,7 +207,6 @@ def waiting_for_retry(error: JsonObject, number: int, limit: int, *, wake_at: fl
 
 
 def waiting_for_approval(spec: ApprovalSpec, message: str, wake_at: float | None, now: float) -> Reason:
-    """Return the reason of a node that waits for an approval."""
     approval = f"approval by {format_list(spec.approvers, conjunction='or') if spec.approvers else 'anyone'}"
     end = "" if wake_at is None else f"; {_on_timeout(spec)} in {age(wake_at - now)}"
     return Reason(
@@ -223,7 +222,6 @@ def _on_timeout(spec: ApprovalSpec) -> str:
 
 
 def waiting_for_signal_or_time(spec: WaitSpec, wake_at: float | None, now: float) -> Reason:
-    """Return the reason of a node that waits for a signal or a time."""
     until = _time(wake_at)
     if spec.signal is not None:
         end = "" if wake_at is None else f"; times out in {age(wake_at - now)}"
@@ -444,7 +442,6 @@ def deciding(detail: str = "") -> Reason:
 
 
 def not_started(job: Job) -> Reason:
-    """Return the reason of a node whose job has not started."""
     data = {"status": job.status.value}
     return Reason(
         code=ReasonCode.NOT_STARTED,

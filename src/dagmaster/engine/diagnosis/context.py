@@ -78,7 +78,6 @@ class InFlightTask:
 
     @property
     def status(self) -> NodeStatus:
-        """Return how its node is displayed."""
         return in_flight_status(is_claimed=self.worker is not None, has_started=self.started_at is not None)
 
 

@@ -70,7 +70,6 @@ class Group:
         return without_cause(self.reason).sentence if self.count == 1 else self.reason.group_sentence
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the group as a JSON object."""
         group = {
             "code": self.reason.code.value,
             "count": self.count,
@@ -93,7 +92,6 @@ class Why:
     # ── One node ──
 
     def reason_for(self, node_id: str) -> Reason:
-        """Return the reason for a node's status."""
         reason = self._reasons.get(node_id)
         if reason is None:
             node = self.job.nodes[node_id]

@@ -37,7 +37,6 @@ _NAMED: Final = 20
 
 
 def explain_finished(job: Job, node: Node, context: DiagnosisContext) -> Reason:
-    """Return the reason for the status of a finished node."""
     if node.status is NodeStatus.COMPLETED:
         return _completed(node, context)
     if node.status is NodeStatus.FAILED:
@@ -242,7 +241,6 @@ def format_canceller(context: DiagnosisContext) -> str:
 
 
 def first_failure(job: Job) -> Node | None:
-    """Return the first node that failed the job."""
     failed = [node for node in job.nodes.values() if fails_job(node)]
     return min(failed, key=lambda node: node.finished_seq or 0, default=None)
 

@@ -146,7 +146,6 @@ class Reason:
         return _RANK[self.code]
 
     def to_dict(self) -> JsonObject:
-        """Return the reason as a JSON object."""
         data = {name: value for name, value in self.data.items() if value is not None}
         reason: JsonObject = {"code": self.code.value, "sentence": self.sentence, "data": data}
         return reason | ({"because": list(self.because)} if self.because else {})

@@ -95,7 +95,6 @@ def default(value: Run, fallback: Run, boolean: Run | None) -> Run:
 
 
 def is_defined(value: Run) -> Run:
-    """Evaluate `value is defined`."""
     return lambda scope: value(scope).__class__ is not Missing
 
 

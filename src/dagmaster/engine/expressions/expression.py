@@ -371,7 +371,6 @@ _NODES: Sequence[tuple[Any, Callable[[_Compiler, Any, int], evaluators.Run]]] = 
 
 
 def _static_key(step: ast.Getattr | ast.Getitem) -> str | int | None:
-    """Return the key of a step, if it is literal."""
     if isinstance(step, ast.Getattr):
         return step.attr
     key: Any = step.arg

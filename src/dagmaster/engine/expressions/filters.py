@@ -109,12 +109,10 @@ def contains(item: JsonValue, container: JsonValue) -> bool:
 
 
 def negative(value: Any) -> Any:
-    """Return `-value`."""
     return -number_for("-", value)
 
 
 def positive(value: Any) -> Any:
-    """Return `+value`."""
     return number_for("+", value)
 
 

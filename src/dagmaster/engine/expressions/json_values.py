@@ -60,7 +60,6 @@ class Missing:
 
 
 def json_type(value: Any) -> str:
-    """Return the JSON type of a value, as in `inputs`."""
     if value is None:
         return "null"
     return next((name for types, name in _KINDS if isinstance(value, types)), type(value).__name__)

@@ -91,7 +91,6 @@ class JsonTemplate(Template):
 
     @property
     def source(self) -> Any:
-        """Return the value."""
         return json.loads(self.text)
 
 
@@ -332,7 +331,6 @@ def _whole(expression: Expression, where: str) -> Resolve:
 
 
 def _text(parts: tuple[str | SecretName | Expression, ...], where: str) -> Resolve:
-    """Resolve text that contains expressions or secrets."""
     secret = any(isinstance(part, SecretName) for part in parts)
 
     def resolve(scope: Mapping[str, Any], taken: list[int]) -> Any:

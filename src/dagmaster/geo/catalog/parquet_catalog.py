@@ -105,7 +105,6 @@ class ParquetCatalog:
         return sorted(collections, key=lambda collection: str(collection["id"]))
 
     def counts(self) -> dict[str, int]:
-        """Count rows."""
         rows = self._fetch("SELECT collection, count(*) FROM {parts} GROUP BY 1 ORDER BY 1", [])
         return {str(collection): int(count) for collection, count in rows}
 
@@ -134,7 +133,6 @@ class ParquetCatalog:
         )
 
     def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
-        """Return one item."""
         rows = self._fetch(
             "SELECT item FROM {parts} WHERE id = ? AND collection = ?", [item_id, collection_id]
         )
@@ -329,7 +327,6 @@ def _filter_intersecting(shape: Any, rows: Sequence[tuple[Any, ...]]) -> list[st
 
 
 def _conditions(parsed: ParsedSearch) -> tuple[str, list[JsonValue]]:
-    """Return the SQL condition and its parameters."""
     where = ["true"]
     values: list[JsonValue] = []
     for column, names in (("collection", parsed.collections), ("id", parsed.ids)):

@@ -107,11 +107,9 @@ class Manifest:
                 (folder / part.name).unlink(missing_ok=True)
 
     def collection_path(self, collection_id: str) -> Path:
-        """Return the file of a collection."""
         return self.collections / collection_file_name(collection_id)
 
     def write_collection(self, collection: dict[str, Any], text: str) -> None:
-        """Write a collection."""
         self.write(self.collection_path(collection["id"]), lambda path: _write_text(path, text))
         sync_folder(self.collections)
 

@@ -107,21 +107,18 @@ class PgstacCatalog:
         return bool(self._fetch(query, [text]))
 
     def collection(self, collection_id: str) -> JsonObject | None:
-        """Return a collection."""
         rows = self._fetch(
             "SELECT content::text FROM collections WHERE id = %s", [_replace_nul(collection_id)]
         )
         return json.loads(rows[0][0]) if rows else None
 
     def collections(self) -> list[JsonObject]:
-        """Return all collections."""
         return [
             json.loads(row[0])
             for row in self._fetch('SELECT content::text FROM collections ORDER BY id COLLATE "C"')
         ]
 
     def counts(self) -> dict[str, int]:
-        """Count rows."""
         rows = self._fetch(
             'SELECT collection, count(*) FROM items GROUP BY 1 ORDER BY collection COLLATE "C"'
         )
@@ -135,7 +132,6 @@ class PgstacCatalog:
         return self._run_transaction(lambda cursor: _register(cursor, checked)) if checked else Registered()
 
     def item(self, collection_id: str, item_id: str) -> JsonObject | None:
-        """Return one item."""
         rows = self._fetch(_SELECT_ITEMS, [[_replace_nul(collection_id)], [_replace_nul(item_id)]])
         return _decode_item(rows[0][2:]) if rows else None
 
@@ -318,7 +314,6 @@ def _digests(cursor: Cursor, items: Sequence[CheckedItem]) -> dict[tuple[str, st
 
 
 def _conditions(parsed: ParsedSearch) -> tuple[str, list[JsonValue]]:
-    """Return the SQL condition and its parameters."""
     where = ["true"]
     values: list[Any] = []
     for column, names in (("collection", parsed.collections), ("id", parsed.ids)):

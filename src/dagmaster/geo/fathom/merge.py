@@ -61,12 +61,10 @@ class Canvas:
 
     @property
     def bands(self) -> tuple[str, ...]:
-        """Return the names of the bands."""
         return self.template.bands
 
     @property
     def grid(self) -> Grid:
-        """Return the pixel grid."""
         affine = Affine(self.template.pixel_width, 0, self.west, 0, -self.template.pixel_height, self.north)
         return Grid(crs=self.template.crs, affine=affine, width=self.width, height=self.height)
 

@@ -27,7 +27,6 @@ class TileFiles:
     files: dict[int, BlobInfo] = field(default_factory=dict)
 
     def missing(self, periods: Sequence[int]) -> list[int]:
-        """Return the return periods without a file."""
         return [period for period in periods if period not in self.files]
 
 

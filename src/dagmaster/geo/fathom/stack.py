@@ -110,7 +110,6 @@ def write_stack(
 
 
 def _require_one_grid(rasters: Mapping[str, DatasetReader], tile: str) -> Layer:
-    """Require that all rasters have one grid, and that it is that of the tile."""
     first, *others = rasters
     layer = Layer.of(rasters[first], first)
     for band in rasters:

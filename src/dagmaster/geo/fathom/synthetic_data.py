@@ -39,13 +39,11 @@ class SyntheticGrid:
 
     @property
     def tiles(self) -> list[str]:
-        """Return the tiles, from the south-west on."""
         return [
             tile_name(self.west + x, self.south + y) for y in range(self.rows) for x in range(self.columns)
         ]
 
     def file_name(self, tile: str, return_period: int) -> str:
-        """Return the name of a tile's file."""
         return self.template.format(**self.facets, tile=tile, return_period=band_name(return_period))
 
 

@@ -30,7 +30,6 @@ class FetchedDirectory:
 
 
 def is_directory(ctx: HandlerContext, uri: BlobUri) -> bool:
-    """Return whether there are blobs below a URI."""
     try:
         return next(iter(ctx.blobs.list_blobs(uri)), None) is not None
     except BlobNotFound:

@@ -69,7 +69,6 @@ class DriverRule:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """Return the suffixes of the driver's files."""
         return tuple(file.suffix for file in self.files)
 
 
@@ -92,7 +91,6 @@ def refused(reason: str, *marks: bytes) -> DriverRule:
 
 
 def file_types(rules: Mapping[str, DriverRule]) -> dict[str, FileType]:
-    """Return the kinds of files by suffix."""
     types: dict[str, FileType] = {}
     for file in (file for rule in rules.values() for file in rule.files):
         other = types.get(file.suffix)

@@ -276,7 +276,6 @@ def _shift(ring: list[tuple[float, float]], degrees: float) -> list[tuple[float,
 
 
 def _json_value(value: Any) -> Any:
-    """Return a column value as JSON."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

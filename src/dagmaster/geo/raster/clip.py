@@ -74,7 +74,6 @@ def clip_raster(
 
 
 def _covering_window(grid: Grid, geometry: Any) -> PixelWindow:
-    """Return the pixels that cover the geometry."""
     overlap = geometry.intersection(shapely.box(*grid.bounds))
     if overlap.area == 0:
         footprint = bounds_footprint(grid.crs, grid.bounds)

@@ -174,7 +174,6 @@ class MosaicParams(CogParams):
         return self
 
     def hrefs(self) -> list[str]:
-        """Return the hrefs of the sources, in order."""
         entries = self.sources or self.tiles or self.tile_results or ()
         return [href for entry in entries for href in _entry_hrefs(entry)]
 

@@ -91,7 +91,6 @@ class CogFormat(BaseModel):
         return value.upper() if isinstance(value, str) else value
 
     def writer_options(self, resampling: str, provenance_tag: str = "") -> CogOptions:
-        """Return the options of `write_cog`."""
         from dagmaster.geo.raster.cog_writer import CogOptions
 
         if self.compression == "DEFLATE" and (self.compression_level or 0) > MAX_DEFLATE_LEVEL:
@@ -131,7 +130,6 @@ class CogParams(CogFormat):
         return self.writer_options(self.overview_resampling, tag.to_json())
 
     def format_params(self) -> dict[str, Any]:
-        """Return the params that change the file."""
         return self.model_dump(
             include={"compression", "compression_level", "tile_size", "overview_resampling"}
         )
@@ -174,7 +172,6 @@ class Origin:
 
     @property
     def reported_sources(self) -> Sequence[tuple[str, str]]:
-        """Return the sources that the result names."""
         return self.roots or self.sources
 
     def naming(self, sources: Iterable[tuple[str, str]]) -> Origin:
@@ -228,7 +225,6 @@ def cog_uri(
     *,
     folder: str = "cogs",
 ) -> BlobUri:
-    """Return the URI of a COG: `folder/name-fingerprint.tif`."""
     return result_uri(
         ctx,
         name,

@@ -49,7 +49,6 @@ class Georeference:
 
     @property
     def name(self) -> str:
-        """Return what the georeference consists of."""
         return _KIND_NAMES[self.kind]
 
     def suggest_grid(
@@ -114,7 +113,6 @@ def _georeferences(raster: DatasetReader, dem: str | None, ground_height: float)
 
 
 def read_rpcs(raster: DatasetReader) -> RPC | None:
-    """Return the RPCs of a raster, if it has complete ones."""
     try:
         return raster.rpcs
     except (KeyError, ValueError, TypeError):

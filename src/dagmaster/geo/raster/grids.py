@@ -67,7 +67,6 @@ class Grid:
         return (c, f + e * self.height, c + a * self.width, f)
 
     def window(self, column: int, row: int, width: int, height: int) -> Grid:
-        """Return a part of the grid."""
         a, b, c, d, e, f = tuple(self.affine)[:6]
         shifted = Affine(a, b, c + a * column + b * row, d, e, f + d * column + e * row)
         return Grid(crs=self.crs, affine=shifted, width=width, height=height)
@@ -97,12 +96,10 @@ class Warp:
     ground_height: float = 0.0
 
     def find_georeference(self, raster: DatasetReader) -> Georeference:
-        """Return the georeference by which a raster is warped."""
         return find_georeference(raster, self.georeference, dem=self.dem, ground_height=self.ground_height)
 
 
 def raster_grid(raster: DatasetReader) -> Grid:
-    """Return the grid of a raster."""
     return Grid(crs=raster.crs, affine=raster.transform, width=raster.width, height=raster.height)
 
 

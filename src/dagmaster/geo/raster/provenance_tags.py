@@ -35,7 +35,6 @@ class ProvenanceTag:
     modified: float | None = None
 
     def to_json(self) -> str:
-        """Return the text of the tag."""
         sources = [list(source) for source in self.sources]
         return json.dumps({"sources": sources, "modified": self.modified}, sort_keys=True)
 

@@ -60,12 +60,10 @@ class RasterSource:
 
     @property
     def versions(self) -> list[str]:
-        """Return what identifies the raster and its sidecars."""
         return [self.version, *(version for _, version in self.sidecar_versions)]
 
     @property
     def sidecar_versions(self) -> list[tuple[str, str]]:
-        """Return the href and version of each sidecar."""
         return [(str(sidecar.uri), sidecar.version) for sidecar in self.sidecars]
 
     @property

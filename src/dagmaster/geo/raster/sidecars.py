@@ -69,7 +69,6 @@ class RasterPart:
 
     @property
     def name(self) -> str:
-        """Return the last part of its name."""
         return self.uri.name.rpartition("/")[2]
 
 

@@ -52,7 +52,6 @@ def describe_container(path: str) -> tuple[list[dict[str, str]], bool]:
 
 
 def choose_subdataset(path: str, name: str) -> SubdatasetPath:
-    """Return the path of a subdataset by its name."""
     with open_container(path) as raster:
         subdatasets = {subdataset.name: subdataset for subdataset in list_subdatasets(raster, path)}
     if name.strip("/") not in subdatasets:

@@ -137,7 +137,6 @@ def color_table(raster: DatasetReader, band: int) -> dict[int, tuple[int, int, i
 
 
 def dataset_element(grid: Grid, **attributes: str) -> Element:
-    """Return the root element of a VRT on a grid."""
     size = {"rasterXSize": str(grid.width), "rasterYSize": str(grid.height)}
     root = Element("VRTDataset", {**size, **attributes})
     SubElement(root, "SRS").text = grid.crs.to_wkt()

@@ -61,7 +61,6 @@ def arrow_schema(spec: TableSpec) -> pa.Schema:
 
 
 def arrow_type(column_type: str) -> pa.DataType:
-    """Return the Arrow type of a column type."""
     parsed = ColumnType.parse(column_type)
     if parsed is None:
         raise invalid_input(f"there is no column type {column_type!r}: prepare the file again")
@@ -210,7 +209,6 @@ def geometry_types(geometries: Any) -> tuple[str, ...]:
 
 
 def spec_to_json(spec: TableSpec) -> JsonObject:
-    """Return the spec of a table as JSON."""
     return {
         "name": spec.name,
         "columns": dict(spec.columns),
@@ -221,12 +219,10 @@ def spec_to_json(spec: TableSpec) -> JsonObject:
 
 
 def spec_from_json(data: dict[str, Any]) -> TableSpec:
-    """Build the spec of a table from JSON."""
     return TableSpec(**data)
 
 
 def crs_to_projjson(srid: int) -> JsonObject:
-    """Return a CRS as PROJJSON."""
     try:
         projjson: JsonObject = pyproj.CRS.from_epsg(srid).to_json_dict()
     except pyproj.exceptions.CRSError as error:

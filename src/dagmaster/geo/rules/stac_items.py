@@ -137,7 +137,6 @@ def is_off_earth(item: dict[str, Any]) -> bool:
 
 
 def item_bbox(item: dict[str, Any]) -> BBox:
-    """Return the bbox that an item states."""
     label = f"the bbox of the item {item.get('id')!r}"
     if item.get("bbox") is None:
         raise invalid_input(f"{label} is missing: expected west, south, east, north of its geometry")

@@ -24,7 +24,6 @@ def href_blob(href: object) -> BlobUri | None:
 
 
 def asset_blobs(item: dict[str, Any]) -> dict[str, BlobUri]:
-    """Return the assets of an item that are blobs, by asset name."""
     assets = item.get("assets")
     blobs = {
         name: href_blob(asset.get("href"))

@@ -32,7 +32,6 @@ class PlaceParams(BaseModel):
     prefix: str = Field(default="", description="Only blobs below this folder.")
 
     def folder(self, ctx: HandlerContext) -> BlobUri:
-        """Return the URI of the folder."""
         if self.prefix:
             return ctx.blobs.resolve(self.prefix.strip("/"), container=self.container_name)
         if self.container_name in ZONES:

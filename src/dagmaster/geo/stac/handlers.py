@@ -69,7 +69,6 @@ class CollectionParams(StrictParams):
     )
 
     def document(self) -> dict[str, Any]:
-        """Return the STAC collection."""
         if self.collection is not None:
             if self.collection_id not in (None, self.collection.get("id")):
                 raise invalid_input(
@@ -240,7 +239,6 @@ class ItemsParams(StrictParams):
     collection_id: str | None = Field(default=None, description="The collection of items that name none.")
 
     def build_items(self, ctx: HandlerContext) -> list[dict[str, Any]]:
-        """Return the items, each in its collection."""
         if self.items is None and self.hrefs is None:
             raise invalid_input("there is nothing to register: set items or hrefs")
         return build_all_items(ctx, collect_items(ctx, [self.items, self.hrefs]), self.collection_id)

@@ -244,7 +244,6 @@ def assign_collection(item: dict[str, Any], collection: str | None) -> dict[str,
 
 
 def add_preview(item: dict[str, Any], href: str | None) -> dict[str, Any]:
-    """Return the item with a thumbnail asset."""
     if not href:
         return item
     suffix = f".{href.rpartition('.')[2].lower()}"

@@ -118,7 +118,6 @@ class ParquetTables:
             )
 
     def read(self, table: str) -> Any:
-        """Read each file."""
         import pyarrow as pa
 
         with self._translate_errors():
@@ -186,7 +185,6 @@ class ParquetTables:
 
 
 def table_not_found(table: str) -> PermanentError:
-    """Return the error for a missing table."""
     return PermanentError(f"there is no table {table}: create it first", kind="invalid_input")
 
 
@@ -205,7 +203,6 @@ def check_existing(spec: TableSpec, existing: TableSpec | None, *, replace: bool
 
 
 def table_mismatch(spec: TableSpec, existing: TableSpec | None) -> PermanentError:
-    """Return the error for a table with another spec."""
     reason = "it was not created by dagmaster" if existing is None else _difference(spec, existing)
     return PermanentError(
         f"the table {spec.name} exists and differs: {reason}. Name another table, or drop it first",

@@ -325,7 +325,6 @@ def _column_type(server_type: str) -> str | None:
 
 
 def _server_message(error: psycopg.Error) -> str:
-    """Return the server's message with its detail."""
     message = error.diag.message_primary or str(error).strip()
     detail = error.diag.message_detail or error.diag.context
     return " ".join(f"{message} ({detail})".split())[:500] if detail else message[:500]

@@ -112,7 +112,6 @@ def _encode_column(column: pa.Array, kind: str) -> Sequence[bytes]:
 
 
 def _encode_lists(column: pa.ListArray, name: str) -> list[bytes]:
-    """Encode arrays of one dimension."""
     elements = _encode_scalars(column.flatten(), name)
     fields, start = [], 0
     for length in column.value_lengths().to_pylist():

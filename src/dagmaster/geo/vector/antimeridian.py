@@ -33,7 +33,6 @@ def needs_split(geometries: Any, *, unwrap: bool) -> Any:
 
 
 def split(geometry: Any, *, unwrap: bool) -> Any:
-    """Return the geometry in parts within ±180."""
     parts = [piece for part in shapely.get_parts(geometry) for piece in _split_part(part, unwrap=unwrap)]
     parts = [part for part in parts if not part.is_empty]
     if len(parts) == 1:

@@ -206,7 +206,6 @@ class _WkbParser:
 
 
 def _encode(shape: Shape) -> bytes:
-    """Return ISO WKB."""
     code = shape.kind + {"XY": 0, "XYZ": 1000, "XYM": 2000, "XYZM": 3000}[shape.dimensions]
     head = struct.pack("<BI", 1, code)
     if shape.kind == _POINT:

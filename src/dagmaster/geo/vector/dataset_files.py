@@ -53,7 +53,6 @@ class Fetched:
 
     @property
     def format(self) -> str:
-        """Return the format that the suffix stands for."""
         return self.formats[0]
 
 

@@ -47,7 +47,6 @@ class Features:
 
     @property
     def vertices(self) -> int:
-        """Return the number of coordinates."""
         return int(shapely.get_num_coordinates(self.geometries).sum())
 
     def area(self) -> float:

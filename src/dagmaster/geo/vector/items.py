@@ -42,7 +42,6 @@ def table_item(
     when: str | None = None,
     source: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Build the item of a table."""
     source = source or {}
     provenance = Provenance.of_task(
         ctx, [(source["href"], str(source.get("sha256", "")))] if "href" in source else []

@@ -253,7 +253,6 @@ def _open_csv(path: Path, params: VectorSource) -> Iterator[Layer]:
 
 
 def _parse_file_crs(value: Any) -> pyproj.CRS | None:
-    """Parse the CRS of a file; None if it has none."""
     if not value:
         return None
     try:

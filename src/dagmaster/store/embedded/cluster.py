@@ -97,12 +97,10 @@ class Install:
 
     @property
     def postgres(self) -> Path:
-        """Return the path of the server."""
         return self.folder / "bin" / "postgres"
 
     @property
     def initdb(self) -> Path:
-        """Return the path of initdb."""
         return self.folder / "bin" / "initdb"
 
 
@@ -142,7 +140,6 @@ def _not_ours(data_dir: Path, unknown: list[str]) -> DataDirectoryUnusable:
 
 
 def exists(cluster: Path) -> bool:
-    """Return whether a complete cluster exists."""
     return (cluster / "PG_VERSION").is_file()
 
 

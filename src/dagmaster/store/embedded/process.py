@@ -193,7 +193,6 @@ def log_size(data_dir: Path) -> int:
 
 
 def log_since(data_dir: Path, size: int) -> str:
-    """Return the end of the log, from this size on."""
     try:
         with (data_dir / "server.log").open("rb") as log:
             end = log.seek(0, os.SEEK_END)

@@ -39,7 +39,6 @@ class JobBatch:
 
     @property
     def is_rejected(self) -> bool:
-        """Return whether the owner of the job rejected it."""
         return self.rejection is not None
 
 

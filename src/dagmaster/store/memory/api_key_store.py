@@ -26,7 +26,6 @@ class MemoryApiKeyStore:
         self._keys: dict[str, ApiKeyRecord] = {}
 
     async def add(self, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()) -> None:
-        """Store a key."""
         self._digests[digest] = record.key_id
         self._keys[record.key_id] = replace(record, created_at=self._clock.now())
         self._audit_trail.add(audit)
@@ -48,16 +47,13 @@ class MemoryApiKeyStore:
             self._keys[old_id] = replace(old, expires_at=expires_at)
 
     async def find(self, digest: str) -> tuple[ApiKeyRecord, float] | None:
-        """Return the key with this digest, and the time of the store."""
         key_id = self._digests.get(digest)
         return None if key_id is None else (self._keys[key_id], self._clock.now())
 
     async def all(self) -> Sequence[ApiKeyRecord]:
-        """Return all keys, newest first."""
         return sorted(self._keys.values(), key=lambda record: (-record.created_at, record.key_id))
 
     async def revoke(self, key_id: str, *, audit: Sequence[AuditEntry] = ()) -> ApiKeyRecord | None:
-        """Revoke a key; return it, if it exists."""
         record = self._keys.get(key_id)
         if record is not None:
             record = self._keys[key_id] = replace(record, revoked_at=record.revoked_at or self._clock.now())

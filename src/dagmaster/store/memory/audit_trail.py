@@ -26,7 +26,6 @@ class MemoryAuditTrail:
         self._records: list[AuditRecord] = []
 
     async def append(self, entries: Sequence[AuditEntry]) -> None:
-        """Store entries."""
         self.add(entries)
 
     def add(self, entries: Iterable[AuditEntry], **details: JsonValue) -> None:

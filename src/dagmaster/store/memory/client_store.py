@@ -31,7 +31,6 @@ class MemoryClientStore:
         self.audit_trail = database.audit_trail
 
     async def lease_ids(self) -> Ids:
-        """Return a source of unique ids."""
         return self.ids
 
     async def put_graph(self, content_hash: str, definition: str) -> None:

@@ -73,7 +73,6 @@ class StoredJob:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the job has not finished."""
         return self.row.status in OPEN_JOB
 
     @property
@@ -108,7 +107,6 @@ class StoredTask:
 
     @property
     def status(self) -> NodeStatus:
-        """Return how its node is displayed."""
         return in_flight_status(
             is_claimed=self.worker_id is not None, has_started=self.started_at is not None
         )
@@ -374,7 +372,6 @@ class MemoryDatabase:
         return finished
 
     def claimed_task(self, task_id: str, token: int) -> StoredTask | None:
-        """Return a task if its claim has this token."""
         task = self.queue.get(task_id)
         return task if task is not None and task.token == token else None
 

@@ -22,11 +22,9 @@ class MemoryInvariantAuditor:
         self._database = database
 
     async def count_jobs(self) -> int:
-        """Return how many jobs an audit checks."""
         return len(self._database.jobs)
 
     async def check(self, position: AuditPosition | None = None, *, job_id: str | None = None) -> AuditBatch:
-        """Check one batch of jobs, or one job."""
         start = 0 if position is None else position.start
         ids = sorted(number for number in map(int, self._database.jobs) if number >= start)
         if job_id is not None:
@@ -66,6 +64,5 @@ class MemoryMetricRebuilder:
         return 1
 
     async def count(self, rebuild: int) -> CountedJobs:  # noqa: ARG002 - there is one process
-        """Count all queued jobs."""
         counted = roll_up(self._database, len(self._database.metric_pending))
         return CountedJobs(counted, 0, is_last=True)

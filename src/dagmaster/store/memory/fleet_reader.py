@@ -76,7 +76,6 @@ def _registration(
 
 
 def orchestrators(database: MemoryDatabase, lease_seconds: float) -> dict[str, Registration]:
-    """Return every registered orchestrator."""
     registered = database.orchestrators.items()
     return {
         owner_id: _registration(database, owner_id, stored, lease_seconds) for owner_id, stored in registered
@@ -84,7 +83,6 @@ def orchestrators(database: MemoryDatabase, lease_seconds: float) -> dict[str, R
 
 
 def workers(database: MemoryDatabase, lease_seconds: float) -> dict[str, Registration]:
-    """Return every registered worker."""
     registered = database.workers.items()
     return {
         worker_id: _registration(database, worker_id, stored, lease_seconds)
@@ -217,7 +215,6 @@ def _queue_record(database: MemoryDatabase, queue: str) -> QueueRecord:
 def read_diagnosis(
     database: MemoryDatabase, job: StoredJob, *, lease_seconds: float, worker_lease_seconds: float
 ) -> DiagnosisFacts:
-    """Return the facts around a job."""
     now, job_id = database.clock.now(), job.new.id
     registered = workers(database, worker_lease_seconds)
     owners = orchestrators(database, lease_seconds)

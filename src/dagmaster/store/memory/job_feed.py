@@ -29,7 +29,6 @@ class MemoryJobFeed:
 
     @property
     def has_notifications(self) -> bool:
-        """Return whether notifications arrive: in memory always."""
         return True
 
     async def watch(self, job_ids: Collection[str]) -> None:
@@ -51,7 +50,6 @@ class MemoryJobFeed:
         await self.watch(())
 
     async def events(self, positions: Sequence[EventPosition], *, limit: int) -> list[list[StoredEvent]]:
-        """Return for each position the next audit events."""
         return [await self._read.events(job_id, after=after, limit=limit) for job_id, after in positions]
 
     async def jobs(self, job_ids: Collection[str]) -> list[JobRecord]:
@@ -60,7 +58,6 @@ class MemoryJobFeed:
         return [job_record(self._database, job) for job in sorted(jobs, key=lambda job: -int(job.new.id))]
 
     async def nodes(self, keys: Collection[NodeKey]) -> list[NodeRecord]:
-        """Return the rows of nodes."""
         return [
             node_record(self._database, job, job.nodes[node_id])
             for job_id, node_id in keys
@@ -75,7 +72,6 @@ class MemoryJobFeed:
         }
 
     async def claimed_tasks(self, job_ids: Collection[str], *, limit: int) -> list[TaskRecord]:
-        """Return the tasks that workers have claimed."""
         records: list[TaskRecord] = []
         for job_id in sorted(set(job_ids) & self._database.jobs.keys(), key=int):
             nodes = self._database.jobs[job_id].nodes

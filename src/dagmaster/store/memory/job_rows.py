@@ -19,7 +19,6 @@ _TEXTS: Final = ("inputs", "env", "workflows")
 
 
 def claimed_job(job: StoredJob) -> ClaimedJob:
-    """Return a job as its owner loads it."""
     fields = {name: getattr(job.new, name) for name in _COPIED}
     fields |= {name: json.loads(fields[name]) for name in _TEXTS}
     return ClaimedJob(

@@ -142,7 +142,6 @@ class MemoryMetricReader:
         return sorted(metrics, key=lambda one: (-one.completed - one.failed - one.cancelled, one.workflow_id))
 
     async def nodes(self, workflow_id: str, since: float) -> Sequence[NodeMetricsRecord]:
-        """Return the metrics of every node of a workflow, by id."""
         samples = self._samples(since, workflow_id)
         is_exact = self._are_current(samples)
         nodes = [node for sample in samples for node in sample.nodes]
@@ -232,7 +231,6 @@ class MemoryMetricReader:
     async def throughput(
         self, since: float, until: float, step_seconds: float
     ) -> Sequence[ThroughputBucketRecord]:
-        """Return a bucket for each step, oldest first."""
         submitted = Counter(
             time_of(job_id) // step_seconds
             for job_id, job in self._database.jobs.items()

@@ -78,12 +78,10 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
 
     @property
     def clock(self) -> Clock:
-        """Return the clock of the database."""
         return self._database.clock
 
     @property
     def ids(self) -> Snowflakes:
-        """Return the source of new ids."""
         return self._ids
 
     # ── Owning ──
@@ -135,7 +133,6 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         return self._database.is_fresh(me, self._lease_seconds)
 
     async def owned_job_ids(self) -> set[str]:
-        """Return the ids of the owned jobs."""
         return {job.new.id for job in self._owned()}
 
     async def reclaim(self) -> list[str]:
@@ -232,7 +229,6 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
     # ── Values ──
 
     async def load_outputs(self, job_id: str, node_ids: Collection[str]) -> Mapping[str, JsonValue]:
-        """Load the outputs of completed nodes."""
         stored = self._database.jobs[job_id].nodes
         nodes = [stored[node_id] for node_id in node_ids if node_id in stored]
         return {

@@ -18,21 +18,17 @@ class MemoryBlobs:
         self.blobs: dict[str, bytes] = {}
 
     async def write(self, name: str, data: bytes) -> None:
-        """Store a blob."""
         self.blobs[name] = data
 
     async def read(self, name: str) -> bytes:
-        """Return a blob."""
         if name not in self.blobs:
             raise BlobNotFound(f"there is no blob {name!r} in memory")
         return self.blobs[name]
 
     async def read_chunks(self, name: str) -> AsyncGenerator[bytes]:
-        """Yield a blob in chunks."""
         data = await self.read(name)
         for start in range(0, len(data), CHUNK_BYTES):
             yield data[start : start + CHUNK_BYTES]
 
     async def size(self, name: str) -> int:
-        """Return the length of a blob."""
         return len(await self.read(name))

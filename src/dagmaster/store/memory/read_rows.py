@@ -67,7 +67,6 @@ def workflow_record(
 
 
 def displayed_job_status(job: StoredJob) -> JobStatus:
-    """Return the status of a job as it is displayed."""
     rows = [node.row for node in job.nodes.values()]
     return displayed_status(
         job.row.status,
@@ -82,7 +81,6 @@ def job_name(job: StoredJob) -> str:
 
 
 def matches(job: StoredJob, job_filter: JobFilter) -> bool:
-    """Return whether a job passes a filter."""
     return not job.new.is_hidden and all(
         _passes(job, declared, value) for _, declared, value in active_fields(job_filter)
     )
@@ -112,7 +110,6 @@ def _column(job: StoredJob, name: str) -> Any:
 
 
 def node_matches(database: MemoryDatabase, job: StoredJob, node: StoredNode, node_filter: NodeFilter) -> bool:
-    """Return whether a node passes a filter."""
     return (
         node_filter.job_id in (None, job.new.id)
         and node_filter.workflow_id in (None, job.new.workflow_id)
@@ -204,12 +201,10 @@ def _owner(database: MemoryDatabase, owner_id: str | None) -> OwnerRecord | None
 
 
 def task_in_flight(database: MemoryDatabase, node: StoredNode) -> StoredTask | None:
-    """Return the task of a node while it is in flight."""
     return database.queue.get(node.task_id or "") if node.row.status is NodeStatus.DISPATCHED else None
 
 
 def displayed_node_status(database: MemoryDatabase, node: StoredNode) -> NodeStatus:
-    """Return the status of a node as it is displayed."""
     task = task_in_flight(database, node)
     return node.row.status if task is None else task.status
 
@@ -361,7 +356,6 @@ def footprint_records(database: MemoryDatabase, job: StoredJob) -> list[Footprin
 
 
 def task_matches(task: StoredTask, task_filter: TaskFilter) -> bool:
-    """Return whether a task passes a filter."""
     return (
         task_filter.queue in (None, task.queue)
         and task_filter.worker_id in (None, task.worker_id)
@@ -372,7 +366,6 @@ def task_matches(task: StoredTask, task_filter: TaskFilter) -> bool:
 
 
 def task_record(task: StoredTask) -> TaskRecord:
-    """Return a task in flight."""
     return TaskRecord(
         task_id=task.task_id,
         job_id=task.job_id,

@@ -101,7 +101,6 @@ class MemoryReadStore:
         return [job_record(self._database, job) for job in (jobs[::-1] if oldest_first else jobs)[:limit]]
 
     async def job(self, job_id: str) -> JobRecord | None:
-        """Return one job with its inputs and result."""
         job = self._database.jobs.get(job_id)
         return None if job is None else job_record(self._database, job, with_values=True)
 
@@ -110,7 +109,6 @@ class MemoryReadStore:
         return next((job.new.id for job in self._visible_jobs() if job.new.parent is None), None)
 
     async def newest_jobs(self, workflow_ids: Collection[str]) -> list[JobRecord]:
-        """Return the newest job of each of these workflows that has one."""
         newest: dict[str, StoredJob] = {}
         for job in self._visible_jobs():
             if job.new.workflow_id in workflow_ids:
@@ -118,7 +116,6 @@ class MemoryReadStore:
         return [job_record(self._database, job) for job in newest.values()]
 
     async def job_counts(self, job_filter: JobFilter) -> Mapping[JobStatus, int]:
-        """Count jobs by displayed status."""
         counts: dict[JobStatus, int] = {}
         for job in self._database.jobs.values():
             if matches(job, job_filter):
@@ -135,7 +132,6 @@ class MemoryReadStore:
         }
 
     async def definition(self, content_hash: str) -> Mapping[str, Any] | None:
-        """Return a stored graph."""
         text = self._database.graphs.get(content_hash)
         return None if text is None else json.loads(text)
 
@@ -218,7 +214,6 @@ class MemoryReadStore:
         return [record for record in records if after is None or record.attempt < int(after[0])][:limit]
 
     async def attempt_count(self, job_id: str) -> int:
-        """Count the attempts of a job that have started."""
         return count_attempts(self._database, job_id)
 
     async def tasks(
@@ -230,7 +225,6 @@ class MemoryReadStore:
         return [task_record(task) for task in sorted(page, key=lambda task: -int(task.task_id))[:limit]]
 
     async def waits(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, WaitInfo]:
-        """Return what waiting nodes wait for."""
         job = self._database.jobs.get(job_id)
         return {
             event.node: WaitInfo(event.at, str(event.data.get("message", "")), event.data.get("until"))
@@ -376,7 +370,6 @@ class MemoryReadStore:
     async def versions(
         self, workflow_id: str, *, after: Position | None = None, limit: int | None = None
     ) -> list[VersionRecord]:
-        """Return the versions of a workflow, oldest first."""
         database, last = self._database, 0 if after is None else int(after[0])
         versions = [
             VersionRecord(
@@ -394,7 +387,6 @@ class MemoryReadStore:
     # ── Handlers, the fleet ──
 
     async def handlers(self, *, after: Position | None = None, limit: int = 100) -> list[HandlerRecord]:
-        """Return the published handlers by name."""
         return fleet_reader.read_handlers(self._database, after, limit, self.worker_lease_seconds)
 
     async def fleet_counts(self) -> FleetCounts:

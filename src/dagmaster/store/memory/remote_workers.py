@@ -33,7 +33,6 @@ class MemoryRemoteWorkers:
         database.listen("tasks", self._waiters.on_tasks)
 
     async def register(self, worker: NewWorker) -> str:
-        """Register a worker as alive."""
         worker_id = self._ids.new()
         now = self._database.clock.now()
         handlers = dict(worker.handlers)
@@ -71,7 +70,6 @@ class MemoryRemoteWorker(MemoryWorkerStore):
 
     @property
     def id(self) -> str:
-        """Return its worker id."""
         return self.worker_id
 
     def waiting(self) -> AbstractContextManager[asyncio.Event]:
@@ -106,7 +104,6 @@ class MemoryRemoteWorker(MemoryWorkerStore):
             task.secrets = json.dumps(json.loads(task.secrets) | {"fingerprints": dict(prints)})
 
     async def report_with_receipts(self, reports: Sequence[TaskReport]) -> set[str]:
-        """Report tasks and keep receipts."""
         accepted = await self.report(reports)
         for report in reports:
             if report.task_id in accepted:

@@ -39,7 +39,6 @@ class MemoryReusableResults:
         return None if job is None else claimed_job(job)
 
     async def load_source_job(self, job_id: str) -> SourceJob:
-        """Return the completed nodes of a job."""
         rows = [node.row for node in self._database.jobs[job_id].nodes.values()]
         return SourceJob(job_id, [node for row in rows if (node := _source_node(row)) is not None])
 
@@ -80,12 +79,10 @@ class MemoryReusableResults:
         return outputs
 
     async def definition(self, content_hash: str) -> Mapping[str, JsonValue] | None:
-        """Return a stored graph."""
         text = self._database.graphs.get(content_hash)
         return None if text is None else json.loads(text)
 
     async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
-        """Return a published workflow."""
         number = self._database.active.get(workflow_id) if version is None else version
         return None if number is None else self._database.workflows.get((workflow_id, number))
 
@@ -94,7 +91,6 @@ class MemoryReusableResults:
         return stored_batches(self._database.jobs[job_id], numbers)
 
     async def resolve_value(self, value: JsonText) -> JsonValue:
-        """Return a value from its text or from its blob."""
         return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
 
 

@@ -11,7 +11,6 @@ class MemorySchemaAdmin:
     """There is nothing to migrate."""
 
     async def state(self) -> SchemaState:
-        """Return the version of the schema."""
         return _CURRENT
 
     async def migrate(self) -> SchemaState:
@@ -19,5 +18,4 @@ class MemorySchemaAdmin:
         return _CURRENT
 
     async def history(self) -> list[SchemaVersion]:
-        """Return the only version."""
         return [SchemaVersion("memory", "Rows in memory.", is_current=True)]

@@ -15,7 +15,6 @@ class MemorySubscription:
 
     @property
     def has_notifications(self) -> bool:
-        """Return whether notifications arrive: in memory always."""
         return True
 
     async def wait(self, timeout_seconds: float) -> bool:

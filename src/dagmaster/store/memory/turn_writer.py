@@ -164,7 +164,6 @@ def _dispatch(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, now: f
 
 
 def _of_parent(parent: NewJob, child: NewJob) -> NewJob:
-    """Return a child job with what it inherits from its parent."""
     inherited = {name: getattr(parent, name) for name in column_names(Use.INHERIT)}
     return replace(child, **inherited, depth=parent.depth + 1)
 

@@ -251,7 +251,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
                 task.started_at = self._database.clock.now() - seconds
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
-        """Append log chunks."""
         for chunk in chunks:
             task = self._database.claimed_task(chunk.task_id, chunk.token)
             if task is not None:
@@ -275,7 +274,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
                 stored[task.job_id, task.node_id] = record
 
     async def progress(self, progress: Mapping[str, tuple[int, str]]) -> None:
-        """Store the progress of tasks."""
         for task_id, (token, text) in progress.items():
             task = self._database.claimed_task(task_id, token)
             if task is not None:

@@ -88,7 +88,6 @@ async def _load_nodes(
 
 
 def copies_of(job_id: int, number: int, rows: BatchRows) -> list[Copy]:
-    """Return the rows of a batch by table."""
     tables: list[tuple[str, tuple[str, ...], Sequence[tuple[Any, ...]]]] = [
         ("dag_added_nodes", ("id", "node_id", "group_name", "definition"), rows.nodes),
         ("dag_groups", ("id", "name", "parent"), rows.groups),

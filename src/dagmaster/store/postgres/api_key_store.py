@@ -27,11 +27,9 @@ class PostgresApiKeyStore:
         self._connection = Connection(config, "dagmaster keys")
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._connection.close()
 
     async def add(self, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()) -> None:
-        """Store a key."""
         statements = [(_SQL["add"], _columns(record, digest)), (APPEND, entry_columns(audit))]
         await self._connection.execute_in_transaction(statements)
 
@@ -54,16 +52,13 @@ class PostgresApiKeyStore:
         )
 
     async def find(self, digest: str) -> tuple[ApiKeyRecord, float] | None:
-        """Return the key with this digest, and the time of the store."""
         row = await self._connection.row(_SQL["find"], {"digest": digest})
         return None if row is None else (_record(row), row["now"])
 
     async def all(self) -> Sequence[ApiKeyRecord]:
-        """Return all keys, newest first."""
         return [_record(row) for row in await self._connection.fetch(_SQL["all"], {})]
 
     async def revoke(self, key_id: str, *, audit: Sequence[AuditEntry] = ()) -> ApiKeyRecord | None:
-        """Revoke a key; return it, if it exists."""
         row = await self._connection.row(_SQL["revoke"], {"key_id": key_id, **entry_columns(audit)})
         return None if row is None else _record(row)
 

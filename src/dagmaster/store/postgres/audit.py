@@ -110,7 +110,6 @@ class PostgresInvariantAuditor:
         self._lock = asyncio.Lock()
 
     async def count_jobs(self) -> int:
-        """Return how many jobs an audit checks."""
         async with self._opened() as connection:
             return await _Auditor(connection, self._leases).count_jobs()
 
@@ -190,7 +189,6 @@ class _Auditor:
         return Audit(self.jobs, self._nodes, self._events, tuple(violations))
 
     async def count_jobs(self) -> int:
-        """Return how many jobs there are."""
         return int(await self._value(_JOBS["total"], {}))
 
     async def check_batch(

@@ -55,12 +55,10 @@ class PostgresAuditTrail:
         )
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._connection.close()
         await self.pool.close()
 
     async def append(self, entries: Sequence[AuditEntry]) -> None:
-        """Store entries."""
         await self._connection.fetch(APPEND, entry_columns(entries))
 
     async def entries(

@@ -245,7 +245,6 @@ class Connection:
                     await connection.remove_listener(channel, callback)
 
     async def close(self) -> None:
-        """Close the connection."""
         connection, self._connection = self._connection, None
         self._channels.clear()
         if connection is not None and not connection.is_closed():

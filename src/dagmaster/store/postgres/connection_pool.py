@@ -52,7 +52,6 @@ class ReadOnlyPool:
         return rows[0] if rows else None
 
     async def close(self) -> None:
-        """Close every connection."""
         for connection in self.connections:
             await connection.close()
 

@@ -207,7 +207,6 @@ async def _probe_fleet(
 
 
 async def _connect(dsn: str, *, is_pooled: bool = False) -> PgConnection | Exception:
-    """Return a connection, or the error."""
     try:
         return await asyncio.wait_for(
             asyncpg.connect(

@@ -39,7 +39,6 @@ async def live_services(
 
 
 async def waiting_tasks(connection: PgConnection) -> list[tuple[str, int]]:
-    """Return the number of waiting tasks by queue."""
     return [(row["queue"], row["tasks"]) for row in await connection.fetch(_SQL["waiting_tasks"].sql)]
 
 

@@ -98,7 +98,6 @@ async def read_handlers(
 
 
 def registration_of(row: Record | Mapping[str, Any], lease_seconds: float) -> Registration:
-    """Return a registration from its row."""
     return Registration(
         id=str(row["id"]),
         host=row["host"],

@@ -41,7 +41,6 @@ def fragments() -> Mapping[str, str]:
 
 
 def submitted_row(job: NewJob) -> dict[str, Any]:
-    """Return what a submit stores of a job."""
     row = dict(zip(_SUBMITTED, _submitted_values(job), strict=True))
     row["name"] = job.name or None
     row["redo"] = json.dumps(job.redo) if job.redo else "[]"

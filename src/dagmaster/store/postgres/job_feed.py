@@ -93,7 +93,6 @@ class PostgresJobFeed:
         await self._subscriptions.remove_feed(self._on_turn)
 
     async def events(self, positions: Sequence[EventPosition], *, limit: int) -> list[list[StoredEvent]]:
-        """Return for each position the next audit events."""
         known = [
             (place, number, max(after, 0))
             for place, (job_id, after) in enumerate(positions)
@@ -113,7 +112,6 @@ class PostgresJobFeed:
         return [job_record(row) for row in await self._pool.fetch(jobs_query(), {"job_ids": numbers})]
 
     async def nodes(self, keys: Collection[NodeKey]) -> list[NodeRecord]:
-        """Return the rows of nodes."""
         known = _keys(keys)
         if not known:
             return []
@@ -125,7 +123,6 @@ class PostgresJobFeed:
         return await read_child_counts(self._pool, fan_outs)
 
     async def claimed_tasks(self, job_ids: Collection[str], *, limit: int) -> list[TaskRecord]:
-        """Return the tasks that workers have claimed."""
         params = {"job_ids": list(_numbers(job_ids)), "limit": limit}
         return [task_record(row) for row in await self._pool.fetch(_SQL["claimed_tasks"], params)]
 

@@ -216,7 +216,6 @@ def _fill(name: str, **values: str) -> str:
 
 
 def literals(statuses: Iterable[JobStatus | NodeStatus]) -> str:
-    """Return statuses as a list of SQL literals."""
     return ", ".join(f"'{status}'" for status in statuses)
 
 

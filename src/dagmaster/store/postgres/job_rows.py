@@ -53,7 +53,6 @@ def _read(value: Any, type_: str) -> Any:
 
 
 def job_row(row: asyncpg.Record) -> JobRow:
-    """Return a job as the engine keeps it."""
     return JobRow(
         id=str(row["id"]),
         status=JobStatus(row["status"]),
@@ -75,7 +74,6 @@ def _load(text: str) -> Any:
 
 
 def node_row(row: asyncpg.Record) -> NodeRow:
-    """Return a node as the engine keeps it."""
     return NodeRow(
         row["node_id"],
         NodeStatus(row["status"]),

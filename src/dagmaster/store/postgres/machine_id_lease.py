@@ -31,7 +31,6 @@ class Identity:
         self.ids = Snowflakes(self.clock)
 
     async def lease(self) -> None:
-        """Lease a machine id."""
         params = {"holder": self._holder, "seconds": LEASE_SECONDS}
         for _ in range(_TRIES):
             began = time.monotonic()
@@ -66,7 +65,6 @@ class Identity:
         self.clock.sync(row["now"])
 
     async def release(self) -> None:
-        """Release the lease, if there is one."""
         if not self._name:
             return
         params = {"name": self._name, "holder": self._holder}

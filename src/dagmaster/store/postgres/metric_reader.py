@@ -66,7 +66,6 @@ class PostgresMetricReader:
         ]
 
     async def nodes(self, workflow_id: str, since: float) -> list[NodeMetricsRecord]:
-        """Return the metrics of every node of a workflow, by id."""
         if not is_storable(workflow_id):
             return []
         params = {
@@ -127,7 +126,6 @@ class PostgresMetricReader:
     async def throughput(
         self, since: float, until: float, step_seconds: float
     ) -> list[ThroughputBucketRecord]:
-        """Return a bucket for each step, oldest first."""
         params = {"since": since, "until": until, "step": step_seconds}
         sums = {row["step"]: row for row in await self._pool.fetch(_SQL["throughput"], params)}
         ids = {
@@ -144,7 +142,6 @@ class PostgresMetricReader:
 
 
 def _durations(row: Record, count: int, exact_count: int | None) -> Durations:
-    """Return durations; `exact_count`: of how many rows the exact percentiles are."""
     if not count:
         return {}
     average = row["seconds"] / count
@@ -174,5 +171,4 @@ def _bucket(at: float, row: Any, submitted: int) -> ThroughputBucketRecord:
 
 
 def _first_id(at: float) -> int:
-    """Return the smallest id of a moment."""
     return max(0, int(at * 1000) - EPOCH_MS) << 22

@@ -90,5 +90,4 @@ class PostgresMetricRebuilder:
         return CountedJobs(counted, await self._rollups.count_pending(), is_last=not batch)
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._connection.close()

@@ -131,7 +131,6 @@ def array_parameters(part: str, rows: Sequence[Mapping[str, Any]], params: dict[
 
 
 def value_parameters(part: str, rows: Sequence[Mapping[str, Any]], params: dict[str, Any]) -> None:
-    """Add the parameters of `rows(part: …)` as values of this many rows."""
     for number, row in enumerate(rows):
         params.update(zip(_parameters(part, row, number), row.values(), strict=True))
 

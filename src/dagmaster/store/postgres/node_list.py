@@ -48,7 +48,6 @@ class NodeQuery:
             self._add_position(after)
 
     def page(self, limit: int) -> tuple[Query, JsonObject]:
-        """Return the query for a page of nodes, and its parameters."""
         query = _page_query(
             tuple(self._conditions), tuple(self._job_conditions), self._statuses, is_of_job=self._is_of_job
         )

@@ -109,18 +109,15 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
 
     @property
     def clock(self) -> Clock:
-        """Return the clock of the database."""
         return self.identity.clock
 
     @property
     def ids(self) -> Snowflakes:
-        """Return the source of new ids."""
         return self.identity.ids
 
     # ── Owning ──
 
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
-        """Claim unowned jobs."""
         params = {"owner_id": self.owner_id, "by": self.name, "limit": limit, "queue": queue, **self._leases}
         return await self._load_rows(await self._turns.fetch(_SQL["claim"], params))
 
@@ -132,7 +129,6 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         )
 
     async def owned_job_ids(self) -> set[str]:
-        """Return the ids of the owned jobs."""
         row = await self._side.row(_SQL["owned_job_ids"], {"owner_id": self.owner_id})
         return split_ids(None if row is None else row["ids"])
 
@@ -177,7 +173,6 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
             await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
         for session in self.sessions:
             await session.close()
 
@@ -202,7 +197,6 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         return [_command(row) for row in await self._reads.fetch(_SQL["read_commands"], params)]
 
     async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
-        """Commit turns in one statement."""
         if not turns:
             return set()
         query, params = statement_of(
@@ -217,7 +211,6 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
     # ── Values ──
 
     async def load_outputs(self, job_id: str, node_ids: Collection[str]) -> Mapping[str, JsonValue]:
-        """Load the outputs of completed nodes."""
         rows = await self._turns.fetch(
             _SQL["load_outputs"], {"job_id": int(job_id), "node_ids": list(node_ids)}
         )

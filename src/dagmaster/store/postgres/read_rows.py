@@ -23,7 +23,6 @@ _OWNER = (
 
 
 def job_record(row: Record) -> JobRecord:
-    """Return a job."""
     fields = dict(row)
     owner_id, host, pid, heartbeat_at, has_stopped, last_heartbeat_at = (fields.pop(name) for name in _OWNER)
     if owner_id is not None:
@@ -51,7 +50,6 @@ def job_record(row: Record) -> JobRecord:
 
 
 def node_record(row: Record) -> NodeRecord:
-    """Return a node."""
     fields = dict(row)
     fields["error"] = from_json(fields["error"])
     fields["progress"] = progress_record(from_json(fields["progress"]))
@@ -64,7 +62,6 @@ def node_record(row: Record) -> NodeRecord:
 
 
 def attempt_record(row: Record | dict[str, Any]) -> AttemptRecord:
-    """Return an attempt."""
     fields = dict(row)
     for name in ("error", "metrics"):
         fields[name] = from_json(fields[name])
@@ -93,7 +90,6 @@ def footprint_record(row: Record) -> FootprintRecord | None:
 
 
 def task_record(row: Record) -> TaskRecord:
-    """Return a task in flight."""
     fields = dict(row)
     for name in ("task_id", "job_id", "worker_id"):
         fields[name] = _id(fields[name])
@@ -103,7 +99,6 @@ def task_record(row: Record) -> TaskRecord:
 
 
 def stored_event(row: Record) -> StoredEvent:
-    """Return an audit event."""
     return StoredEvent(
         seq=row["seq"],
         type=row["type"],
@@ -116,7 +111,6 @@ def stored_event(row: Record) -> StoredEvent:
 
 
 def log_record(row: Record) -> LogRecord:
-    """Return a chunk of a log."""
     position = (row["at"], str(row["task_id"]), row["chunk"])
     return LogRecord(row["node_id"], row["attempt"], row["at"], row["text"], position)
 

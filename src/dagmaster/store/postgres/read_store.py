@@ -125,7 +125,6 @@ class PostgresReadStore:
         return [] if query.is_empty else [job_record(row) for row in await self.pool.fetch(*page)]
 
     async def job(self, job_id: str) -> JobRecord | None:
-        """Return one job with its inputs and result."""
         number = bigint(job_id)
         row = None if number is None else await self.pool.row(job_query(), {"job_id": number})
         return None if row is None else job_record(row)
@@ -136,12 +135,10 @@ class PostgresReadStore:
         return None if row is None else str(row["id"])
 
     async def newest_jobs(self, workflow_ids: Collection[str]) -> list[JobRecord]:
-        """Return the newest job of each of these workflows that has one."""
         params = {"workflow_ids": [*filter(is_storable, workflow_ids)]}
         return [job_record(row) for row in await self.pool.fetch(newest_jobs_query(), params)]
 
     async def job_counts(self, job_filter: JobFilter) -> Mapping[JobStatus, int]:
-        """Count jobs by displayed status."""
         query = JobQuery(job_filter)
         if query.is_empty:
             return {}
@@ -153,7 +150,6 @@ class PostgresReadStore:
         return {row["parent_node_id"]: (str(row["id"]), JobStatus(row["status"])) for row in rows}
 
     async def definition(self, content_hash: str) -> Mapping[str, JsonValue] | None:
-        """Return a stored graph."""
         if not is_storable(content_hash):
             return None
         row = await self.pool.row(_SQL["definition"], {"content_hash": content_hash})
@@ -214,7 +210,6 @@ class PostgresReadStore:
         return [attempt_record(row) for row in rows]
 
     async def attempt_count(self, job_id: str) -> int:
-        """Count the attempts of a job that have started."""
         return sum(row["attempts"] for row in await self._fetch(_SQL["attempt_count"], job_id))
 
     async def tasks(
@@ -245,7 +240,6 @@ class PostgresReadStore:
         return [task_record(row) for row in await self.pool.fetch(_SQL["tasks"], params)]
 
     async def waits(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, WaitInfo]:
-        """Return what waiting nodes wait for."""
         storable = [node_id for node_id in node_ids if is_storable(node_id)]
         waits: dict[str, WaitInfo] = {}
         for row in await self._fetch(_SQL["waits"], job_id, node_ids=storable) if storable else ():
@@ -390,7 +384,6 @@ class PostgresReadStore:
     async def versions(
         self, workflow_id: str, *, after: Position | None = None, limit: int | None = None
     ) -> list[VersionRecord]:
-        """Return the versions of a workflow, oldest first."""
         if not is_storable(workflow_id):
             return []
         last = 0 if after is None else clamp_integer(after[0])
@@ -402,7 +395,6 @@ class PostgresReadStore:
     # ── Handlers, the fleet ──
 
     async def handlers(self, *, after: Position | None = None, limit: int = 100) -> list[HandlerRecord]:
-        """Return the published handlers by name."""
         return await read_handlers(self.pool, after, limit, self.worker_lease_seconds)
 
     async def fleet_counts(self) -> FleetCounts:

@@ -61,7 +61,6 @@ class PostgresRemoteWorkers:
             await connection.close()
 
     async def register(self, worker: NewWorker) -> str:
-        """Register a worker as alive."""
         await self.ensure_leased()
         worker_id = int(self.connections.identity.ids.new())
         params = {
@@ -141,13 +140,11 @@ class PostgresRemoteWorker(PostgresWorkerStore):
     def attach(
         self, worker_id: int, registered_by: str, queues: Collection[str], handlers: Mapping[str, str]
     ) -> None:
-        """Act for a worker that is registered."""
         self.worker_id, self.key = worker_id, (worker_id, registered_by)
         self._queues, self.handlers = list(queues), dict(handlers)
 
     @property
     def id(self) -> str:
-        """Return its worker id."""
         return str(self.worker_id)
 
     def waiting(self) -> AbstractContextManager[asyncio.Event]:

@@ -50,7 +50,6 @@ class PostgresReusableResults:
         return jobs[0] if jobs else None
 
     async def load_source_job(self, job_id: str) -> SourceJob:
-        """Return the completed nodes of a job."""
         rows = await self._connection.fetch(_SQL["load_source_nodes"], {"job_id": int(job_id)})
         return SourceJob(job_id, [SourceNode(*row) for row in rows])
 
@@ -84,19 +83,16 @@ class PostgresReusableResults:
         return {row["node_id"]: JsonText(row["output"], row["output_ref"]) for row in rows}
 
     async def definition(self, content_hash: str) -> Mapping[str, JsonValue] | None:
-        """Return a stored graph."""
         row = await self._connection.row(_DEFINITION, {"content_hash": content_hash})
         return None if row is None else json.loads(row["definition"])
 
     async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
-        """Return a published workflow."""
         row = await self._connection.row(
             _SQL["find_workflow"], {"workflow_id": workflow_id, "version": version}
         )
         return None if row is None else StoredWorkflow(*row)
 
     async def resolve_value(self, value: JsonText) -> JsonValue:
-        """Return a value from its text or from its blob."""
         return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
 
     async def _load_rows(self, rows: list[asyncpg.Record]) -> list[ClaimedJob]:

@@ -19,7 +19,6 @@ class PostgresSchemaAdmin:
         self._dsn = config.dsn
 
     async def state(self) -> SchemaState:
-        """Return the version of the schema."""
         revision, compatible_from = await schema_version.versions(self._dsn)
         return SchemaState(revision, schema_version.HEAD, schema_version.is_usable(revision, compatible_from))
 

@@ -23,6 +23,5 @@ class WatchedJobs:
         self._until |= dict.fromkeys(payload.split(","), now + WATCH_SECONDS)
 
     def __contains__(self, job_id: object) -> bool:
-        """Return whether a job is watched."""
         until = self._until.get(job_id)
         return until is not None and until > time.monotonic()

@@ -298,7 +298,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
         )
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
-        """Append log chunks."""
         names = ("task_ids", "tokens", "chunks", "texts")
         rows = [(int(chunk.task_id), chunk.token, chunk.chunk, chunk.text) for chunk in chunks]
         # A chunk has up to 64 KiB: limit the size of a statement.
@@ -315,7 +314,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
         await self._journal.fetch(_SQL["checkpoint"], _columns(names, rows))
 
     async def progress(self, progress: Mapping[str, tuple[int, str]]) -> None:
-        """Store the progress of tasks."""
         rows = sorted((int(task_id), token, text) for task_id, (token, text) in progress.items())
         await self._journal.fetch(_SQL["progress"], _columns(("task_ids", "tokens", "progress"), rows))
 
@@ -335,7 +333,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
         await self._tasks.fetch(_SQL["deregister"], params)
 
     async def close(self) -> None:
-        """Close the connections."""
         await asyncio.gather(*(session.close() for session in self.sessions))
 
 

@@ -53,7 +53,6 @@ class CancelPage:
 
 
 def cancel_page(job: JobRecord) -> CancelPage:
-    """Return the confirmation of a cancellation."""
     path = job_path(job.job_id)
     return CancelPage(
         title=f"Cancel {job.name}", job=job_row(job), action=job_path(job.job_id, "cancel"), back=path

@@ -228,7 +228,6 @@ def _in_order(values: Mapping[str, Any], model: type[schema.FileModel]) -> dict[
 
 
 def _cycle(edges: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
-    """Return an edge of a cycle, if there is one."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for source, target in edges:
         sorter.add(target, source)

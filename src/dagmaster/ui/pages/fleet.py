@@ -120,7 +120,6 @@ class QueuesPage:
 
 
 def fleet_page(view: FleetRecord) -> FleetPage:
-    """Return the fleet."""
     members: tuple[OrchestratorRecord | WorkerRecord, ...] = (*view.orchestrators, *view.workers)
     alive = [one for one in members if one.is_alive]
     versions = dict.fromkeys(sorted(one.version for one in alive))
@@ -284,7 +283,6 @@ def _worker_row(one: WorkerRecord) -> MemberRow:
 
 
 def state_word(one: OrchestratorRecord | WorkerRecord) -> str:
-    """Return the state of a member in one word."""
     if not one.is_alive:
         return "died" if one.has_died else "stopped"
     if one.is_draining:

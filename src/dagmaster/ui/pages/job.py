@@ -245,7 +245,6 @@ def _first_failure(job: JobRecord, failed: Sequence[NodeRecord]) -> Link | None:
 
 
 def job_page(head: JobHead, tab: str, body: Any) -> JobPage:
-    """Return one tab of a job."""
     label = next(label for name, label, _ in TABS if name == tab)
     name = head.job.name if tab == TABS[0][0] else f"{label} · {head.job.name}"
     return JobPage(
@@ -307,7 +306,6 @@ _EVENT_TONES: Final = {"success": "ok", "failure": "failed", "warning": "warning
 def events_body(
     job: JobRecord, page: Page[EventView], *, cursor: str | None, with_children: bool
 ) -> EventsBody:
-    """Return a page of the audit log."""
     base = job_path(job.job_id, "events")
     children = "1" if with_children else ""
     return EventsBody(

@@ -91,7 +91,6 @@ def jobs_page(
     cursor: str | None,
     problem: str = "",
 ) -> JobsPage:
-    """Return the list of jobs."""
     views = () if page is None else page.items
     following = None if page is None else page.next_cursor
     since = query.texts.get("since", "")

@@ -103,7 +103,6 @@ def keys_page(
     problem: str = "",
     made: NewKey | None = None,
 ) -> KeysPage:
-    """Return the list of keys."""
     entry = entry or KeyEntry()
     return KeysPage(
         rows=tuple(_row(view, own_id, now) for view in page.items),

@@ -55,7 +55,6 @@ class ForwardPage:
 
 
 def error_page(error: DagmasterError, status: int, request_id: str) -> MessagePage:
-    """Return the page of an error."""
     heading, icon, advice = _HEADINGS[error.category]
     document = error.to_dict()
     return MessagePage(
@@ -72,7 +71,6 @@ def error_page(error: DagmasterError, status: int, request_id: str) -> MessagePa
 
 
 def unexpected_page(request_id: str) -> MessagePage:
-    """Return the page of a bug."""
     heading, icon, advice = _HEADINGS[Category.INTERNAL]
     return MessagePage(
         title=heading,

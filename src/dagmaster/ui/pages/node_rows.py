@@ -44,7 +44,6 @@ def node_path(job_id: str, node_id: str, *parts: str) -> str:
 
 
 def node_row(node: NodeRecord, now: float, *, needs: Sequence[str] = ()) -> NodeRow:
-    """Return the row of a node."""
     is_over = node.status in TERMINAL_NODE
     return NodeRow(
         job_id=node.job_id,

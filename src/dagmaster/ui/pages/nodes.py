@@ -80,7 +80,6 @@ def nodes_page(
     cursor: str | None,
     problem: str = "",
 ) -> NodesPage:
-    """Return the list of nodes."""
     views = () if page is None else page.items
     following = None if page is None else page.next_cursor
     return NodesPage(

@@ -46,5 +46,4 @@ class Shell:
         return any(item.path == path for section in self.navigation for item in section.items)
 
     def has(self, feature: str) -> bool:
-        """Return whether the mode has a feature."""
         return feature in self.features

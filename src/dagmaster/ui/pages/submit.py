@@ -94,7 +94,6 @@ class SubmitPage:
 
 
 def choose_page(workflows: Sequence[WorkflowRecord]) -> SubmitPage:
-    """Return the page that asks for a workflow."""
     return SubmitPage(title="Submit a job", workflows=_workflow_options(workflows), entry=SubmitEntry())
 
 

@@ -46,7 +46,6 @@ class TasksQuery:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether it asks for tasks that have finished."""
         return self.state not in IN_FLIGHT
 
     @property

@@ -34,7 +34,6 @@ class Duration:
 
 
 def moment(at: float | None, now: float) -> Moment | None:
-    """Return a point in time seen from now."""
     if at is None:
         return None
     seconds = now - at

@@ -190,7 +190,6 @@ class WorkflowVersionsPage:
 
 
 def workflow_head(detail: WorkflowDetailView, tab: str, now: float) -> WorkflowHead:
-    """Return what all views of a workflow begin with."""
     name, version = detail.workflow_id, detail.version
     active = next((one.version for one in detail.versions if one.is_active), None)
     shown = None if detail.is_active else version
@@ -227,7 +226,6 @@ def summary_page(
     history: WorkflowHistoryReport,
     recent: Sequence[JobRecord],
 ) -> WorkflowSummaryPage:
-    """Return how the jobs of a workflow do."""
     longest = max((node.p95_duration or 0.0 for node in nodes.nodes), default=0.0)
     pending = history.pending_jobs
     return WorkflowSummaryPage(
@@ -255,7 +253,6 @@ def summary_page(
 
 
 def graph_page(head: WorkflowHead, graph: GraphView) -> WorkflowGraphPage:
-    """Return the graph of a version."""
     needs: dict[str, list[str]] = {}
     for edge in graph.edges:
         branches = f" ({' or '.join(edge.branches)})" if edge.branches else ""
@@ -276,7 +273,6 @@ def graph_page(head: WorkflowHead, graph: GraphView) -> WorkflowGraphPage:
 
 
 def definition_page(head: WorkflowHead, text: str) -> WorkflowDefinitionPage:
-    """Return the text of a version, by lines."""
     lines = text.splitlines()
     return WorkflowDefinitionPage(
         title=head.workflow_id,

@@ -48,7 +48,6 @@ class WorkflowRow:
 def workflow_row(
     view: WorkflowRecord, metrics: WorkflowMetricsRecord | None, newest: JobRecord | None
 ) -> WorkflowRow:
-    """Return the row of a workflow."""
     return WorkflowRow(
         workflow_id=view.workflow_id,
         href=workflow_path(view.workflow_id),

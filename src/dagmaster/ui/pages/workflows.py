@@ -39,7 +39,6 @@ def workflows_page(
     days: int,
     cursor: str | None,
 ) -> WorkflowsPage:
-    """Return the list of workflows."""
     of_workflow = {one.workflow_id: one for one in metrics.workflows}
     return WorkflowsPage(
         tag=tag,

@@ -19,5 +19,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Restore the indexes of 0004."""
     run_sql("v0005_downgrade.sql")
