@@ -469,7 +469,9 @@ class User:
 
     def hear(self, key: str = "said") -> str:
         assert self.process.stdout is not None
-        return str(json.loads(self.process.stdout.readline())[key])
+        answer = json.loads(self.process.stdout.readline())
+        assert key in answer, answer
+        return str(answer[key])
 
     def start(self) -> str:
         self.say("start")

@@ -164,7 +164,7 @@ async def test_every_live_service_is_listed_and_the_last_of_those_that_stopped(w
     fleet = await (await world.reader()).fleet()
     for services in (
         [(worker.worker_id, worker.is_alive) for worker in fleet.workers],
-        [(orchestrator.owner_id, orchestrator.is_alive) for orchestrator in fleet.orchestrators],
+        [(orchestrator.orchestrator_id, orchestrator.is_alive) for orchestrator in fleet.orchestrators],
     ):
         assert {int(service_id) for service_id, is_alive in services if is_alive} == set(range(1, 301))
         assert {int(service_id) for service_id, is_alive in services if not is_alive} == set(range(301, 501))

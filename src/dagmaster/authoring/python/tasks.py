@@ -54,7 +54,7 @@ class NodeCall:
         changes = {name: value for name, value in options.items() if value is not None}
         if "retry" in changes:
             try:
-                changes["retry"] = read_retry(options["retry"] or "none", self.handler)
+                changes["retry"] = read_retry(changes["retry"], self.handler)
             except HandlerInvalid as error:
                 raise reject(str(error)) from None
         changed = copy.copy(self)
