@@ -183,6 +183,11 @@ class QueueRecord(Record):
     workers: int = 0
     note: str | None = None
 
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether its tasks wait for a worker that does not exist."""
+        return self.waiting > 0 and not self.workers
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRecord(Record):

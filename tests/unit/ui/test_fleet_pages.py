@@ -54,7 +54,7 @@ def a_fleet(
 def test_the_queue_whose_oldest_task_waits_longest_is_first_and_says_when_it_is_empty():
     young = a_queue(queue="young", waiting=1, oldest_seconds=6.5, finished_last_minute=0)
     page = queues_page(a_fleet(a_worker(), queues=(young, a_queue())))
-    assert [row.queue for row in page.rows] == ["tiles", "young"]
+    assert [row.record.queue for row in page.rows] == ["tiles", "young"]
     assert (page.headline, page.oldest, page.rate) == (
         "121 tasks wait, the oldest for 1 min",
         "1 min 05 s",
@@ -67,12 +67,18 @@ def test_the_queue_whose_oldest_task_waits_longest_is_first_and_says_when_it_is_
 
 def test_a_queue_without_workers_is_the_headline():
     page = queues_page(a_fleet(queues=(a_queue(workers=0, note="no live worker serves tiles"),)))
-    assert (page.headline, page.tone, page.rows[0].is_stuck) == ("No worker serves tiles", "failed", True)
+    assert (page.headline, page.tone, page.rows[0].record.is_stuck) == (
+        "No worker serves tiles",
+        "failed",
+        True,
+    )
 
 
 def test_an_empty_queue_of_a_live_worker_is_listed():
     page = queues_page(a_fleet(a_worker(queues=("idle",), finished_last_minute={})))
-    assert [(row.queue, row.waiting, row.workers) for row in page.rows] == [("idle", "0", "1")]
+    assert [(row.record.queue, row.record.waiting, row.record.workers) for row in page.rows] == [
+        ("idle", 0, 1)
+    ]
     assert page.headline == "No task waits"
 
 

@@ -166,7 +166,7 @@ def test_a_finished_task_says_how_long_it_waited_and_took_and_why_it_failed():
     page = tasks_page(query, Page(items=(view,), next_cursor=None), **about)
     (row,) = page.rows
     assert (row.waited and row.waited.text, row.runs and row.runs.text) == ("2.0 s", "8.0 s")
-    assert (row.status, row.worker, row.error) == ("FAILED", "host:1", "no such tile")
+    assert (row.record.status, row.worker, row.error) == ("FAILED", "host:1", "no such tile")
     assert row.finished is not None
     assert (page.in_flight_href, page.finished_href) == (
         "/ui/tasks?worker_id=5",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.text_format import format_count
-from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job_rows import job_path
+from dagmaster.ui.pages.list_pages import ListPage, ListQuery
 from dagmaster.ui.pages.times import Moment, moment
 from dagmaster.ui.pages.workflow_rows import workflow_path
 
@@ -19,80 +18,54 @@ MAX_DETAIL: Final = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditQuery:
-    """What the address asks for."""
+class AuditQuery(ListQuery):
+    """The filters of changes."""
 
+    address = PATH
     actor: str = ""
     action: str = ""
     object_kind: str = ""
     object_id: str = ""
-
-    def path(self, **changes: str) -> str:
-        """Return the address of this list, or of another one."""
-        names = ("actor", "action", "object_kind", "object_id")
-        return with_query(PATH, **{name: getattr(self, name) for name in names} | changes)
-
-    @property
-    def is_filtered(self) -> bool:
-        """Return whether anything is left out."""
-        return self.path() != PATH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
     """A change. `details`: what was changed, as names and texts."""
 
+    record: AuditEntryView
     at: Moment | None
-    actor: str
     actor_href: str
-    key_id: str
-    action: str
     action_href: str
-    object_kind: str
-    object_id: str
     object_href: str
     details: tuple[tuple[str, str], ...]
-    request_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditPage:
-    """A page of the trail."""
+class AuditPage(ListPage[AuditQuery, AuditRow]):
+    """The trail, newest first."""
 
-    query: AuditQuery
-    rows: tuple[AuditRow, ...]
-    summary: str
-    first: str
-    next: str
-    title: str = "Audit"
+    noun = "change"
+
+    @property
+    def title(self) -> str:
+        return "Audit"
 
 
 def audit_page(query: AuditQuery, page: Page[AuditEntryView], *, now: float, cursor: str | None) -> AuditPage:
-    """Return the trail, newest first."""
-    return AuditPage(
-        query=query,
-        rows=tuple(_row(view, query, now) for view in page.items),
-        summary=f"{format_count(len(page.items), 'change')} on this page",
-        first="" if cursor is None else query.path(),
-        next="" if page.next_cursor is None else query.path(cursor=page.next_cursor),
-    )
+    rows = tuple(_row(entry, query, now) for entry in page.items)
+    return AuditPage(query=query, rows=rows, cursor=cursor, next_cursor=page.next_cursor)
 
 
-def _row(view: AuditEntryView, query: AuditQuery, now: float) -> AuditRow:
+def _row(entry: AuditEntryView, query: AuditQuery, now: float) -> AuditRow:
     return AuditRow(
-        at=moment(view.at, now),
-        actor=view.actor,
-        actor_href=query.path(actor=view.actor),
-        key_id=view.key_id or "",
-        action=view.action,
-        action_href=query.path(action=view.action),
-        object_kind=view.object_kind,
-        object_id=view.object_id,
-        object_href=_object_path(view.object_kind, view.object_id),
+        record=entry,
+        at=moment(entry.at, now),
+        actor_href=query.path(actor=entry.actor),
+        action_href=query.path(action=entry.action),
+        object_href=_object_path(entry.object_kind, entry.object_id),
         details=tuple(
-            (name, _detail(name, value)) for name, value in view.details.items() if value is not None
+            (name, _detail(name, value)) for name, value in entry.details.items() if value is not None
         ),
-        request_id=view.request_id or "",
     )
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.text_format import format_count
-from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row
+from dagmaster.ui.pages.job_rows import JobRow, job_path
 from dagmaster.ui.pages.node_rows import node_path
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class CancelPage:
 def cancel_page(job: JobRecord) -> CancelPage:
     path = job_path(job.job_id)
     return CancelPage(
-        title=f"Cancel {job.name}", job=job_row(job), action=job_path(job.job_id, "cancel"), back=path
+        title=f"Cancel {job.name}", job=JobRow(job), action=job_path(job.job_id, "cancel"), back=path
     )
 
 
@@ -108,7 +108,7 @@ def nodes_change_page(
         title=f"{verb.capitalize()} {named}" if count else f"Nothing to {verb}",
         verb=f"{verb.capitalize()} {named}",
         effect=_EFFECTS[verb],
-        job=job_row(job),
+        job=JobRow(job),
         nodes=tuple(nodes),
         of_node=of_node,
         left_out=f"{rest:,} of {len(selected):,} selected nodes {'stays' if rest == 1 else 'stay'} as"
@@ -142,7 +142,7 @@ def plan_page(
     return PlanPage(
         title=f"{verb} {name}",
         action=action,
-        job=job_row(job),
+        job=JobRow(job),
         nodes=tuple(nodes),
         reused=_nodes(job, plan.reused),
         redone=_nodes(job, plan.redone),

@@ -90,18 +90,12 @@ class FleetPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
-    """A queue. `age`: how long its oldest task waits; `rate`: tasks that finished in the last minute."""
+    """A queue. `age`: how long its oldest task waits; `drained`: when it may be empty."""
 
-    queue: str
-    waiting: str
-    claimed: str
+    record: QueueRecord
     age: str
     age_percent: int
-    rate: str
     drained: str
-    workers: str
-    note: str
-    is_stuck: bool
     href: str
 
 
@@ -144,7 +138,7 @@ def queues_page(view: FleetRecord) -> QueuesPage:
     served = [*view.queues, *_idle_queues(view)]
     ordered = sorted(served, key=lambda queue: (-(queue.oldest_seconds or 0.0), -queue.waiting, queue.queue))
     oldest = max((queue.oldest_seconds or 0.0 for queue in served), default=0.0)
-    stuck = [queue for queue in served if queue.waiting and not queue.workers]
+    stuck = [queue for queue in served if queue.is_stuck]
     waiting = sum(queue.waiting for queue in served)
     if stuck:
         names = ", ".join(queue.queue for queue in stuck[:3])
@@ -190,16 +184,10 @@ def _queue_row(queue: QueueRecord, oldest: float) -> QueueRow:
     rate = queue.finished_last_minute
     seconds = queue.oldest_seconds
     return QueueRow(
-        queue=queue.queue,
-        waiting=f"{queue.waiting:,}",
-        claimed=f"{queue.claimed:,}",
+        record=queue,
         age=NOTHING if seconds is None else format_seconds(seconds),
         age_percent=_percent(seconds or 0.0, oldest),
-        rate=f"{rate:,}",
         drained=f"empty in about {age(queue.waiting / rate * 60)}" if rate and queue.waiting else "",
-        workers=f"{queue.workers:,}",
-        note=queue.note or "",
-        is_stuck=bool(queue.waiting) and not queue.workers,
         href=with_query("/ui/tasks", queue=queue.queue),
     )
 

@@ -11,8 +11,8 @@ from dagmaster.application.node_lookup import is_written
 from dagmaster.application.views import JobStatus, NodeStatus
 from dagmaster.text_format import format_count
 from dagmaster.ui.pages.addresses import with_query
-from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row
-from dagmaster.ui.pages.node_rows import NodeRow, node_path, node_row
+from dagmaster.ui.pages.job_rows import JobRow, job_path
+from dagmaster.ui.pages.node_rows import NodeRow, node_path
 from dagmaster.ui.pages.tabs import Tab
 from dagmaster.ui.pages.times import Moment, format_seconds, moment
 
@@ -73,9 +73,6 @@ class JobHead:
     counts: tuple[tuple[str, str], ...]
     owner: str
     started: Moment | None
-    correlation_id: str
-    priority: int
-    queue: str
     parent: Link | None
     can_cancel: bool
     can_resume: bool
@@ -114,11 +111,8 @@ class NodesBody:
 class EventRow:
     """An event of the job."""
 
-    seq: int
+    record: EventView
     at: Moment | None
-    sentence: str
-    type: str
-    by: str
     tone: str
     node: Link | None
 
@@ -187,7 +181,7 @@ def job_head(
     sentence, tone = _why(job, reason)
     because = () if reason is None else reason.because[:3]
     return JobHead(
-        job=job_row(job, {job.job_id: successor} if successor else None),
+        job=JobRow(job, successor),
         why=sentence,
         tone=tone,
         because=tuple(Link(node_id, node_path(job.job_id, node_id)) for node_id in because),
@@ -198,9 +192,6 @@ def job_head(
         ),
         owner="" if job.owner is None else f"{job.owner.host}:{job.owner.pid}",
         started=moment(job.started_at, job.read_at),
-        correlation_id=job.correlation_id or "",
-        priority=job.priority,
-        queue=job.queue or "",
         parent=None if job.parent_job_id is None else Link(job.parent_job_id, job_path(job.parent_job_id)),
         can_cancel=not job.is_finished and not job.is_cancelling,
         can_resume=job.is_finished and job.status is not JobStatus.COMPLETED,
@@ -246,7 +237,7 @@ def _first_failure(job: JobRecord, failed: Sequence[NodeRecord]) -> Link | None:
 
 def job_page(head: JobHead, tab: str, body: Any) -> JobPage:
     label = next(label for name, label, _ in TABS if name == tab)
-    name = head.job.name if tab == TABS[0][0] else f"{label} · {head.job.name}"
+    name = head.job.record.name if tab == TABS[0][0] else f"{label} · {head.job.record.name}"
     return JobPage(
         head=head, tab=tab, template=f"tabs/{tab}.html", element=_ELEMENTS.get(tab, ""), body=body, title=name
     )
@@ -262,12 +253,10 @@ def nodes_of_graph(
     base = job_path(job.job_id, "nodes")
     has_more = start + MAX_NODES < len(order)
     return NodesBody(
-        rows=tuple(
-            node_row(job.nodes[node_id], job.read_at, needs=job.dependencies[node_id]) for node_id in shown
-        ),
+        rows=tuple(NodeRow(job.nodes[node_id], job.read_at, job.dependencies[node_id]) for node_id in shown),
         choices=_choices(job, ""),
         open_id=open_id,
-        children=() if children is None else tuple(node_row(child, job.read_at) for child in children.items),
+        children=() if children is None else tuple(NodeRow(child, job.read_at) for child in children.items),
         children_next=""
         if children is None or children.next_cursor is None
         else with_query(base, open=open_id, cursor=children.next_cursor),
@@ -281,7 +270,7 @@ def nodes_by_status(job: JobDetailView, status: str, page: Page[NodeRecord], cur
     """Return nodes with a status, children of fan-outs among them."""
     base = job_path(job.job_id, "nodes")
     return NodesBody(
-        rows=tuple(node_row(node, job.read_at) for node in page.items),
+        rows=tuple(NodeRow(node, job.read_at) for node in page.items),
         choices=_choices(job, status),
         open_id="",
         children=(),
@@ -311,11 +300,8 @@ def events_body(
     return EventsBody(
         rows=tuple(
             EventRow(
-                seq=event.seq,
+                record=event,
                 at=moment(event.at, job.read_at),
-                sentence=event.sentence,
-                type=str(event.type),
-                by=event.by,
                 tone=_EVENT_TONES.get(event.event_status, "pending"),
                 node=None
                 if event.node_id is None

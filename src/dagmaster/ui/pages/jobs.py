@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.views import JobStatus
 from dagmaster.text_format import format_count
 from dagmaster.ui.pages.addresses import with_query
-from dagmaster.ui.pages.job_rows import JobRow, job_row
+from dagmaster.ui.pages.job_rows import JobRow
+from dagmaster.ui.pages.list_pages import ListPage, ListQuery, StatusChoice, status_choices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,15 +32,15 @@ MAX_BULK: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobsQuery:
-    """What the address asks for, as text: it is shown again as it was typed."""
+class JobsQuery(ListQuery):
+    """The filters of jobs."""
 
+    address = PATH
     statuses: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     """The other parameters of the filter of jobs, by name."""
 
     def path(self, **changes: str) -> str:
-        """Return the address of this list, or of another page of it."""
         pairs = [("status", status) for status in self.statuses]
         return with_query(PATH, *pairs, *self.texts.items(), **changes)
 
@@ -48,68 +49,49 @@ class JobsQuery:
         """Return the filters that are shown only while they are set."""
         return [(name, text) for name, text in self.texts.items() if text and name not in SHOWN]
 
-    @property
-    def is_filtered(self) -> bool:
-        """Return whether anything is left out."""
-        return self.path() != PATH
-
-
-@dataclass(frozen=True, slots=True)
-class StatusChoice:
-    """A status to filter by."""
-
-    status: str
-    value: str
-    is_chosen: bool
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobsPage:
-    """A page of the list. `problem`: why the filters cannot be used."""
+class JobsPage(ListPage[JobsQuery, JobRow]):
+    """The list of jobs."""
 
-    query: JobsQuery
-    problem: str
-    rows: tuple[JobRow, ...]
+    noun = "job"
     choices: tuple[StatusChoice, ...]
     spans: tuple[tuple[str, str], ...]
     workflows: tuple[str, ...]
-    summary: str
-    first: str
-    next: str
-    is_first_page: bool
-    stream: str
-    """The address of the live list; empty on a later page, where nothing new appears."""
-    title: str = "Jobs"
+
+    @property
+    def summary(self) -> str:
+        last = "" if self.next_cursor else ", the last one"
+        return f"{format_count(len(self.rows), self.noun)} on this page{last}"
+
+    @property
+    def stream(self) -> str:
+        """Return the address of the live list; empty on a later page, where nothing new appears."""
+        is_live = self.cursor is None and not self.problem
+        return self.query.path().replace(PATH, "/api/v1/stream", 1) if is_live else ""
 
 
 def jobs_page(
     query: JobsQuery,
-    page: Page[JobRecord] | None,
+    page: Page[JobRecord],
     *,
     workflows: Sequence[str],
     successors: Mapping[str, str],
     cursor: str | None,
     problem: str = "",
 ) -> JobsPage:
-    views = () if page is None else page.items
-    following = None if page is None else page.next_cursor
+    """Return the list; `successors`: the jobs that resumed others, by the id of the older one."""
     since = query.texts.get("since", "")
     spans = SPANS if since in SPANS else {**SPANS, since: f"since {since}"}
     return JobsPage(
         query=query,
         problem=problem,
-        rows=tuple(job_row(view, successors) for view in views),
-        choices=tuple(
-            StatusChoice(status.value, status.value.lower(), status.value.lower() in query.statuses)
-            for status in JobStatus
-        ),
+        rows=tuple(JobRow(job, successors.get(job.job_id, "")) for job in page.items),
+        cursor=cursor,
+        next_cursor=page.next_cursor,
+        choices=status_choices(JobStatus, query.statuses),
         spans=tuple(spans.items()),
         workflows=tuple(workflows),
-        summary=f"{format_count(len(views), 'job')} on this page" + ("" if following else ", the last one"),
-        first="" if cursor is None else query.path(),
-        next="" if following is None else query.path(cursor=following),
-        is_first_page=cursor is None,
-        stream="" if cursor is not None or problem else query.path().replace("/ui/jobs", "/api/v1/stream", 1),
     )
 
 
@@ -117,27 +99,28 @@ def jobs_page(
 class BulkPage:
     """What is about to be done with several jobs.
 
-    `action`: cancel or resume; `left_out`: why some are not changed.
+    `action`: cancel or resume; `left_out`: how many are not changed; `reason`: why.
     """
 
     action: str
     rows: tuple[JobRow, ...]
-    left_out: tuple[JobRow, ...]
+    left_out: int
     reason: str
     title: str
 
 
 def bulk_page(action: str, jobs: Sequence[JobRecord]) -> BulkPage:
     """Return the confirmation of a change of several jobs."""
-    rows = [job_row(job) for job in jobs]
     is_cancel = action == "cancel"
-    fitting = tuple(
-        row for row in rows if row.is_finished != is_cancel and (is_cancel or row.status != "COMPLETED")
-    )
+    fitting = [
+        job
+        for job in jobs
+        if job.is_finished != is_cancel and (is_cancel or job.status is not JobStatus.COMPLETED)
+    ]
     return BulkPage(
         action=action,
-        rows=fitting,
-        left_out=tuple(row for row in rows if row not in fitting),
+        rows=tuple(map(JobRow, fitting)),
+        left_out=len(jobs) - len(fitting),
         reason="they have finished already"
         if is_cancel
         else "they run, or completed with nothing to run again",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.ports.api_keys import Scope
-from dagmaster.text_format import format_count
+from dagmaster.ui.pages.list_pages import ListPage, ListQuery
 from dagmaster.ui.pages.times import Moment, moment
 
 if TYPE_CHECKING:
@@ -35,19 +35,19 @@ DAYS: Final = (
 class KeyRow:
     """A key of the list. `state`: valid, expired or revoked; `is_own`: the viewer's own."""
 
-    key_id: str
-    name: str
-    scopes: tuple[str, ...]
+    record: ApiKeyView
     state: str
     icon: str
     tone: str
-    is_valid: bool
     is_own: bool
     created: Moment | None
-    created_by: str
     expires: Moment | None
     ended: Moment | None
     used: Moment | None
+
+    @property
+    def is_valid(self) -> bool:
+        return self.state == "valid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +78,21 @@ class NewKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeysPage:
-    """The list, the form for a new key, and the key that was just made."""
+class KeysQuery(ListQuery):
+    """The keys have no filters."""
 
-    rows: tuple[KeyRow, ...]
+    address = PATH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysPage(ListPage[KeysQuery, KeyRow]):
+    """The list, the form for a new key and its `problem`, and the key that was just made."""
+
+    noun = "key"
     entry: KeyEntry
     choices: tuple[ScopeChoice, ...]
     days: tuple[tuple[str, str], ...]
-    problem: str
     made: NewKey | None
-    summary: str
-    first: str
-    next: str
-    title: str = "Keys"
 
 
 def keys_page(
@@ -105,7 +107,10 @@ def keys_page(
 ) -> KeysPage:
     entry = entry or KeyEntry()
     return KeysPage(
-        rows=tuple(_row(view, own_id, now) for view in page.items),
+        query=KeysQuery(),
+        rows=tuple(_row(key, own_id, now) for key in page.items),
+        cursor=cursor,
+        next_cursor=page.next_cursor,
         entry=entry,
         choices=tuple(
             ScopeChoice(scope.value, MEANINGS[scope], scope.value in entry.scopes) for scope in MEANINGS
@@ -113,9 +118,6 @@ def keys_page(
         days=DAYS,
         problem=problem,
         made=made,
-        summary=f"{format_count(len(page.items), 'key')} on this page",
-        first="" if cursor is None else PATH,
-        next="" if page.next_cursor is None else f"{PATH}?cursor={page.next_cursor}",
     )
 
 
@@ -128,24 +130,20 @@ def new_key(view: NewApiKeyView, *, replaced: str = "", hours: float = 0.0) -> N
     return NewKey(key=view.key, name=view.name, sentence=sentence)
 
 
-def _row(view: ApiKeyView, own_id: str | None, now: float) -> KeyRow:
+def _row(key: ApiKeyView, own_id: str | None, now: float) -> KeyRow:
     state, icon, tone = "valid", "check", "ok"
-    if view.revoked_at is not None:
+    if key.revoked_at is not None:
         state, icon, tone = "revoked", "slash", "skipped"
-    elif view.expires_at is not None and view.expires_at <= now:
+    elif key.expires_at is not None and key.expires_at <= now:
         state, icon, tone = "expired", "clock", "warning"
     return KeyRow(
-        key_id=view.key_id,
-        name=view.name,
-        scopes=view.scopes,
+        record=key,
         state=state,
         icon=icon,
         tone=tone,
-        is_valid=state == "valid",
-        is_own=view.key_id == own_id,
-        created=moment(view.created_at, now),
-        created_by=view.created_by,
-        expires=moment(view.expires_at, now),
-        ended=moment(view.revoked_at, now),
-        used=moment(view.last_used_at, now),
+        is_own=key.key_id == own_id,
+        created=moment(key.created_at, now),
+        expires=moment(key.expires_at, now),
+        ended=moment(key.revoked_at, now),
+        used=moment(key.last_used_at, now),
     )

@@ -10,7 +10,7 @@ from dagmaster.text_format import format_error
 from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job import Link, Value, json_value
 from dagmaster.ui.pages.job_rows import job_path
-from dagmaster.ui.pages.node_rows import NodeRow, node_path, node_row
+from dagmaster.ui.pages.node_rows import NodeRow, node_path
 from dagmaster.ui.pages.times import Duration, Moment, duration, moment
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def node_page(node: NodeDetailView, why: NodeWhyView, log: Sequence[LogView]) ->
     has_signal = is_waiting and signal != (node.action or "")
     error = node.error or next((attempt.error for attempt in reversed(node.attempts) if attempt.error), None)
     return NodePage(
-        row=node_row(node, node.read_at),
+        row=NodeRow(node, node.read_at),
         job=Link(why.job.name, job_path(job_id)),
         workflow=f"{node.workflow_id} v{node.version}",
         causes=tuple(_cause(job_id, link) for link in why.chain),

@@ -10,8 +10,8 @@ from dagmaster.application.views import JobStatus
 from dagmaster.text_format import age, format_count
 from dagmaster.ui.pages.charts import BarChart, throughput_chart
 from dagmaster.ui.pages.fleet import state_word
-from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row
-from dagmaster.ui.pages.times import Moment, moment
+from dagmaster.ui.pages.job_rows import JobRow
+from dagmaster.ui.pages.workflow_rows import FailureRow, failure_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,31 +43,6 @@ class StatusTile:
 
 
 @dataclass(frozen=True, slots=True)
-class FailureRow:
-    """Failed jobs with the same message."""
-
-    message: str
-    workflow_id: str
-    node_id: str
-    count: int
-    href: str
-    last: Moment | None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRow:
-    """A queue with tasks."""
-
-    queue: str
-    waiting: int
-    claimed: int
-    oldest: str
-    workers: int
-    note: str
-    is_stuck: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Member:
     """An orchestrator or a worker."""
 
@@ -91,7 +66,8 @@ class OverviewPage:
     failing: tuple[JobRow, ...]
     waiting: tuple[JobRow, ...]
     failures: tuple[FailureRow, ...]
-    queues: tuple[QueueRow, ...]
+    queues: tuple[tuple[QueueRecord, str], ...]
+    """Those with tasks, each with the age of its oldest task."""
     chart: BarChart
     members: tuple[Member, ...]
     members_left_out: int
@@ -128,22 +104,12 @@ def overview_page(
         headline=headline,
         tone=tone,
         tiles=tuple(_tile(status, active, recent) for status in _TILES),
-        active=tuple(map(job_row, running)),
-        newest=tuple(map(job_row, newest)),
-        failing=tuple(map(job_row, failing)),
-        waiting=tuple(map(job_row, waiting)),
-        failures=tuple(
-            FailureRow(
-                failure.message,
-                failure.workflow_id,
-                failure.node_id or "",
-                failure.count,
-                job_path(failure.job_id),
-                moment(failure.last_at, failures.until),
-            )
-            for failure in failures.failures
-        ),
-        queues=tuple(map(_queue, queues)),
+        active=tuple(map(JobRow, running)),
+        newest=tuple(map(JobRow, newest)),
+        failing=tuple(map(JobRow, failing)),
+        waiting=tuple(map(JobRow, waiting)),
+        failures=failure_rows(failures.failures, failures.until),
+        queues=tuple((queue, _oldest_age(queue)) for queue in queues),
         chart=throughput_chart(throughput),
         members=tuple(members[:MAX_MEMBERS]),
         members_left_out=max(len(members) - MAX_MEMBERS, 0),
@@ -179,7 +145,7 @@ def _headline(active: CountsView, recent: CountsView, fleet: FleetRecord) -> tup
         return f"No orchestrator is alive{waits}", "failed"
     if not any(one.is_alive for one in fleet.workers):
         return "No worker is alive: tasks stay in their queues", "failed" if is_open else "warning"
-    stuck = [queue for queue in fleet.queues if queue.waiting and not queue.workers]
+    stuck = [queue for queue in fleet.queues if queue.is_stuck]
     if stuck:
         waits = format_count(stuck[0].waiting, "task waits", "tasks wait")
         return f"No worker serves queue {stuck[0].queue}: {waits}", "failed"
@@ -195,12 +161,8 @@ def _counting(pending: int) -> str:
     return f"{format_count(pending, 'finished job is', 'finished jobs are')} counted within a minute."
 
 
-def _queue(queue: QueueRecord) -> QueueRow:
-    oldest = "" if queue.oldest_seconds is None else age(queue.oldest_seconds)
-    is_stuck = bool(queue.waiting) and not queue.workers
-    return QueueRow(
-        queue.queue, queue.waiting, queue.claimed, oldest, queue.workers, queue.note or "", is_stuck
-    )
+def _oldest_age(queue: QueueRecord) -> str:
+    return "" if queue.oldest_seconds is None else age(queue.oldest_seconds)
 
 
 def _orchestrators(fleet: FleetRecord) -> list[Member]:

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import yaml
 
 from dagmaster.text_format import format_count
 from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.charts import BarChart, duration_chart, history_chart
-from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row
+from dagmaster.ui.pages.job_rows import JobRow
 from dagmaster.ui.pages.tabs import Tab
 from dagmaster.ui.pages.times import Moment, format_optional, moment
-from dagmaster.ui.pages.workflow_rows import SuccessRate, success_rate, workflow_path
+from dagmaster.ui.pages.workflow_rows import (
+    FailureRow,
+    Numbers,
+    SuccessRate,
+    failure_rows,
+    success_rate,
+    workflow_numbers,
+    workflow_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.application.views import (
-        FailureRecord,
         GraphView,
         JobRecord,
         NodeMetricsRecord,
@@ -80,43 +87,32 @@ class NodeLine:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class FailureLine:
-    """Failed jobs with the same message."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowPage:
+    """One view of a workflow. `template`: that of the view."""
 
-    message: str
-    node_id: str
-    count: str
-    href: str
-    last: Moment | None
+    template: ClassVar[str]
+    head: WorkflowHead
+
+    @property
+    def title(self) -> str:
+        return self.head.workflow_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Numbers:
-    """The finished jobs of a workflow in a few numbers."""
-
-    jobs: str
-    success: SuccessRate | None
-    p50: str
-    p95: str
-    counting: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowSummaryPage:
+class WorkflowSummaryPage(WorkflowPage):
     """How the jobs of a workflow do."""
 
-    title: str
-    head: WorkflowHead
+    template = "workflow/summary.html"
     days: int
     numbers: Numbers
+    counting: str
     finished: BarChart
     durations: BarChart
     nodes: tuple[NodeLine, ...]
-    failures: tuple[FailureLine, ...]
+    failures: tuple[FailureRow, ...]
     recent: tuple[JobRow, ...]
     all_jobs: str
-    template: str = "workflow/summary.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +127,21 @@ class GraphLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowGraphPage:
+class WorkflowGraphPage(WorkflowPage):
     """The graph of a version, drawn and as a table. `left_out`: how many nodes the table does not have."""
 
-    title: str
-    head: WorkflowHead
+    template = "workflow/graph.html"
     lines: tuple[GraphLine, ...]
     left_out: int
-    template: str = "workflow/graph.html"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowDefinitionPage:
+class WorkflowDefinitionPage(WorkflowPage):
     """The text of a version. `left_out`: how many lines are not shown."""
 
-    title: str
-    head: WorkflowHead
+    template = "workflow/definition.html"
     lines: tuple[str, ...]
     left_out: int
-    template: str = "workflow/definition.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +168,15 @@ class ChangeLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowVersionsPage:
+class WorkflowVersionsPage(WorkflowPage):
     """All versions, newest first, and what differs between two of them."""
 
-    title: str
-    head: WorkflowHead
+    template = "workflow/versions.html"
     versions: tuple[VersionLine, ...]
     before: int | None
     after: int | None
     changes: tuple[ChangeLine, ...]
     summary: str
-    template: str = "workflow/versions.html"
 
 
 def workflow_head(detail: WorkflowDetailView, tab: str, now: float) -> WorkflowHead:
@@ -229,25 +219,17 @@ def summary_page(
     longest = max((node.p95_duration or 0.0 for node in nodes.nodes), default=0.0)
     pending = history.pending_jobs
     return WorkflowSummaryPage(
-        title=head.workflow_id,
         head=head,
         days=days,
-        numbers=Numbers(
-            jobs="0" if metrics is None else f"{metrics.total_jobs:,}",
-            success=None if metrics is None else success_rate(metrics.success_rate),
-            p50=format_optional(None if metrics is None else metrics.p50_duration),
-            p95=format_optional(None if metrics is None else metrics.p95_duration),
-            counting=f"{format_count(pending, 'finished job is', 'finished jobs are')} counted within a minute."
-            if pending
-            else "",
-        ),
+        numbers=workflow_numbers(metrics),
+        counting=f"{format_count(pending, 'finished job is', 'finished jobs are')} counted within a minute."
+        if pending
+        else "",
         finished=history_chart(history),
         durations=duration_chart(history),
         nodes=tuple(_node_line(node, longest) for node in nodes.nodes),
-        failures=()
-        if metrics is None
-        else tuple(_failure_line(failure, history.until) for failure in metrics.common_failures),
-        recent=tuple(map(job_row, recent)),
+        failures=() if metrics is None else failure_rows(metrics.common_failures, history.until),
+        recent=tuple(map(JobRow, recent)),
         all_jobs=with_query("/ui/jobs", workflow_id=head.workflow_id),
     )
 
@@ -267,15 +249,12 @@ def graph_page(head: WorkflowHead, graph: GraphView) -> WorkflowGraphPage:
         )
         for node in graph.nodes[:MAX_NODES]
     ]
-    return WorkflowGraphPage(
-        title=head.workflow_id, head=head, lines=tuple(lines), left_out=max(len(graph.nodes) - MAX_NODES, 0)
-    )
+    return WorkflowGraphPage(head=head, lines=tuple(lines), left_out=max(len(graph.nodes) - MAX_NODES, 0))
 
 
 def definition_page(head: WorkflowHead, text: str) -> WorkflowDefinitionPage:
     lines = text.splitlines()
     return WorkflowDefinitionPage(
-        title=head.workflow_id,
         head=head,
         lines=tuple(lines[:MAX_LINES]),
         left_out=max(len(lines) - MAX_LINES, 0),
@@ -303,7 +282,6 @@ def versions_page(
         )
         previous = one.version
     return WorkflowVersionsPage(
-        title=head.workflow_id,
         head=head,
         versions=tuple(reversed(lines)),
         before=None if diff is None else diff.before,
@@ -348,11 +326,6 @@ def _node_line(node: NodeMetricsRecord, longest: float) -> NodeLine:
         format_optional(node.p95_duration),
         round((node.p95_duration or 0.0) / longest * 100, 1) if longest else 0.0,
     )
-
-
-def _failure_line(failure: FailureRecord, now: float) -> FailureLine:
-    href, last = job_path(failure.job_id), moment(failure.last_at, now)
-    return FailureLine(failure.message, failure.node_id or "", f"{failure.count:,}", href, last)
 
 
 def _change_line(change: Any) -> ChangeLine:

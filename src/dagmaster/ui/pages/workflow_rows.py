@@ -1,4 +1,4 @@
-"""A workflow as a row of a list, and the numbers of its finished jobs."""
+"""A workflow as a row of a list, the numbers of its finished jobs, and their failures."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from dagmaster.ui.pages.addresses import with_query
-from dagmaster.ui.pages.job_rows import JobRow, job_row
+from dagmaster.ui.pages.job_rows import JobRow, job_path
 from dagmaster.ui.pages.times import Moment, format_optional, moment
 
 if TYPE_CHECKING:
-    from dagmaster.application.views import JobRecord, WorkflowMetricsRecord, WorkflowRecord
+    from collections.abc import Sequence
+
+    from dagmaster.application.views import FailureRecord, JobRecord, WorkflowMetricsRecord, WorkflowRecord
 
 GOOD_RATE: Final = 0.95
 BAD_RATE: Final = 0.5
@@ -27,21 +29,34 @@ class SuccessRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowRow:
-    """A workflow of a list. `jobs`, `success`, `p50`, `p95`: of the jobs that finished lately."""
+class Numbers:
+    """The finished jobs of a workflow in a few numbers."""
 
-    workflow_id: str
-    href: str
-    name: str
-    tags: tuple[str, ...]
-    active_version: int | None
-    newest_version: int
-    versions: int
-    published: Moment | None
     jobs: str
     success: SuccessRate | None
     p50: str
     p95: str
+
+
+def workflow_numbers(metrics: WorkflowMetricsRecord | None) -> Numbers:
+    """Return the numbers of a workflow; None: no job of it has finished."""
+    if metrics is None:
+        return Numbers(jobs="0", success=None, p50=format_optional(None), p95=format_optional(None))
+    return Numbers(
+        jobs=f"{metrics.total_jobs:,}",
+        success=success_rate(metrics.success_rate),
+        p50=format_optional(metrics.p50_duration),
+        p95=format_optional(metrics.p95_duration),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowRow:
+    """A workflow of a list. `numbers`: of the jobs that finished lately; `last`: the newest job."""
+
+    record: WorkflowRecord
+    href: str
+    numbers: Numbers
     last: JobRow | None
 
 
@@ -49,20 +64,24 @@ def workflow_row(
     view: WorkflowRecord, metrics: WorkflowMetricsRecord | None, newest: JobRecord | None
 ) -> WorkflowRow:
     return WorkflowRow(
-        workflow_id=view.workflow_id,
+        record=view,
         href=workflow_path(view.workflow_id),
-        name=view.name or "",
-        tags=view.tags,
-        active_version=view.active_version,
-        newest_version=view.newest_version,
-        versions=view.versions_total,
-        published=moment(view.published_at, view.read_at),
-        jobs="0" if metrics is None else f"{metrics.total_jobs:,}",
-        success=None if metrics is None else success_rate(metrics.success_rate),
-        p50=format_optional(None if metrics is None else metrics.p50_duration),
-        p95=format_optional(None if metrics is None else metrics.p95_duration),
-        last=None if newest is None else job_row(newest),
+        numbers=workflow_numbers(metrics),
+        last=None if newest is None else JobRow(newest),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRow:
+    """Failed jobs with the same message, and the last of them."""
+
+    record: FailureRecord
+    href: str
+    last: Moment | None
+
+
+def failure_rows(failures: Sequence[FailureRecord], now: float) -> tuple[FailureRow, ...]:
+    return tuple(FailureRow(one, job_path(one.job_id), moment(one.last_at, now)) for one in failures)
 
 
 def workflow_path(workflow_id: str, *parts: str, **query: str | int | None) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dagmaster.text_format import format_count
-from dagmaster.ui.pages.addresses import with_query
+from dagmaster.ui.pages.list_pages import ListPage, ListQuery
 from dagmaster.ui.pages.workflow_rows import WorkflowRow, workflow_row
 
 if TYPE_CHECKING:
@@ -18,36 +17,38 @@ PATH = "/ui/workflows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowsPage:
-    """A page of the list. `days`: over how many days finished jobs are counted."""
+class WorkflowsQuery(ListQuery):
+    """The filters of workflows."""
 
-    tag: str
-    rows: tuple[WorkflowRow, ...]
+    address = PATH
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowsPage(ListPage[WorkflowsQuery, WorkflowRow]):
+    """The list of workflows. `days`: over how many days finished jobs are counted."""
+
+    noun = "workflow"
     days: int
-    summary: str
-    first: str
-    next: str
-    title: str = "Workflows"
 
 
 def workflows_page(
+    query: WorkflowsQuery,
     page: Page[WorkflowRecord],
     *,
     metrics: WorkflowMetricsReport,
     newest: Mapping[str, JobRecord],
-    tag: str,
     days: int,
     cursor: str | None,
 ) -> WorkflowsPage:
     of_workflow = {one.workflow_id: one for one in metrics.workflows}
     return WorkflowsPage(
-        tag=tag,
+        query=query,
         rows=tuple(
             workflow_row(view, of_workflow.get(view.workflow_id), newest.get(view.workflow_id))
             for view in page.items
         ),
+        cursor=cursor,
+        next_cursor=page.next_cursor,
         days=days,
-        summary=f"{format_count(len(page.items), 'workflow')} on this page",
-        first="" if cursor is None else with_query(PATH, tag=tag),
-        next="" if page.next_cursor is None else with_query(PATH, tag=tag, cursor=page.next_cursor),
     )

@@ -14,6 +14,7 @@ from dagmaster.application.commands.resume import ResumeRequest, resume_job
 from dagmaster.application.job_filters import parse_job_filter
 from dagmaster.application.queries.jobs import find_successors, list_jobs, show_jobs
 from dagmaster.application.queries.workflows import list_workflows
+from dagmaster.application.views import Page
 from dagmaster.errors import CursorInvalid, DagmasterError, QueryInvalid
 from dagmaster.http.parameters import Cursor
 from dagmaster.http.services import App, Caller
@@ -55,7 +56,7 @@ async def jobs(
         page = await list_jobs(app, _job_filter(query), cursor=cursor, limit=ROWS)
     except (QueryInvalid, CursorInvalid) as error:
         content = jobs_page(
-            query, None, workflows=workflows, successors={}, cursor=cursor, problem=str(error)
+            query, Page(items=()), workflows=workflows, successors={}, cursor=cursor, problem=str(error)
         )
         return render(request, "jobs.html", content, status=400)
     successors = await find_successors(app, [view.job_id for view in page.items])

@@ -15,7 +15,7 @@ from dagmaster.application.queries.fleet import fleet
 from dagmaster.application.queries.metrics import node_durations
 from dagmaster.application.queries.nodes import list_finished_tasks, list_nodes, list_tasks
 from dagmaster.application.queries.workflows import list_workflows
-from dagmaster.application.views import AttemptRecord, AttemptStatus, Page, TaskRecord
+from dagmaster.application.views import AttemptRecord, AttemptStatus, NodeRecord, Page, TaskRecord
 from dagmaster.errors import CursorInvalid, QueryInvalid
 from dagmaster.http.parameters import MAX_ID, Cursor, parse_node_statuses
 from dagmaster.http.services import App
@@ -55,7 +55,8 @@ async def nodes(
         list_workflows(app, limit=WORKFLOWS),
         node_durations(app, workflow_id=query.workflow_id or None, days=DAYS),
     )
-    problem, page = "", None
+    problem = ""
+    page: Page[NodeRecord] = Page(items=())
     try:
         node_filter = NodeFilter(
             statuses=parse_node_statuses(status), workflow_id=query.workflow_id or None, top_level=top_level
@@ -96,8 +97,8 @@ async def tasks(
         state=state,
     )
     members, durations = await asyncio.gather(fleet(app), node_durations(app, days=DAYS))
-    problem: str = ""
-    page: Page[TaskRecord] | Page[AttemptRecord] | None = None
+    problem = ""
+    page: Page[TaskRecord] | Page[AttemptRecord] = Page(items=())
     try:
         page = await _list_tasks(app, query, cursor)
     except (QueryInvalid, CursorInvalid) as error:

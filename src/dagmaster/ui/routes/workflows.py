@@ -32,7 +32,7 @@ from dagmaster.ui.pages.workflow import (
     workflow_head,
 )
 from dagmaster.ui.pages.workflow_rows import workflow_path
-from dagmaster.ui.pages.workflows import workflows_page
+from dagmaster.ui.pages.workflows import WorkflowsQuery, workflows_page
 from dagmaster.ui.rendering import render
 
 routes = PageRoutes()
@@ -52,7 +52,9 @@ async def workflows(
     metrics, newest = await asyncio.gather(
         workflow_metrics(app, days=DAYS), newest_jobs(app, [view.workflow_id for view in page.items])
     )
-    content = workflows_page(page, metrics=metrics, newest=newest, tag=tag, days=DAYS, cursor=cursor)
+    content = workflows_page(
+        WorkflowsQuery(tag=tag), page, metrics=metrics, newest=newest, days=DAYS, cursor=cursor
+    )
     return render(request, "workflows.html", content)
 
 
