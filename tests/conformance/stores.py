@@ -380,7 +380,9 @@ class PostgresWorld:
             int(job_id),
         )
         return [
-            StoredEvent(seq=seq, type=kind, at=at, by=by, node=node, attempt=attempt, data=_json(data) or {})
+            StoredEvent(
+                seq=seq, type=kind, at=at, by=by, node_id=node, attempt=attempt, data=_json(data) or {}
+            )
             for seq, kind, at, by, node, attempt, data in rows
         ]
 

@@ -14,6 +14,7 @@ from dagmaster.ports.audit_trail import AuditFilter, ChangeOrigin
 from dagmaster.ports.remote_workers import NewWorker
 from dagmaster.ports.task_ledger import DrainRequest, TaskReport
 from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
+from tests.conformance.audit_entries import appended
 from tests.conformance.jobs import Played, Scene, a_task, submitted, wait_for_event
 from tests.conformance.stores import MemoryWorld
 from tests.patience import PATIENCE_SECONDS
@@ -30,10 +31,10 @@ ADA = ChangeOrigin(actor="ada")
 
 async def trail_of(world: World) -> list[AuditEntry]:
     if isinstance(world, MemoryWorld):
-        return [record.entry for record in await world.database.audit_trail.entries(AuditFilter())]
+        return [appended(record) for record in await world.database.audit_trail.entries(AuditFilter())]
     trail = PostgresAuditTrail(world.config)  # type: ignore[attr-defined]
     try:
-        return [record.entry for record in await trail.entries(AuditFilter())]
+        return [appended(record) for record in await trail.entries(AuditFilter())]
     finally:
         await trail.close()
 

@@ -724,8 +724,12 @@ async def test_a_task_that_must_run_alone_is_reported_apart_everywhere(world):
 async def test_footprints_are_those_of_items_or_outputs(world):
     played, reader = await tiled(world), await world.reader()
     (record,) = await reader.footprints(played.job_id)
-    assert (record.node_id, record.parent_node_id, record.fan_out_index) == ("tiles__0", "tiles", 0)
-    assert (record.status, record.attempt, record.error) == (NodeStatus.COMPLETED, 1, None)
+    assert (record.child.node_id, record.child.parent_node_id, record.child.fan_out_index) == (
+        "tiles__0",
+        "tiles",
+        0,
+    )
+    assert (record.child.status, record.child.attempt, record.child.error) == (NodeStatus.COMPLETED, 1, None)
     assert record.footprint == [0, 0, 1, 1]
 
 
@@ -735,8 +739,8 @@ async def test_footprints_are_paged_by_fan_out_and_index_over_items_without_one(
     await played.work({"plan": {"items": items}})
     pages, after = [], None
     while page := await reader.footprints(played.job_id, after=after, limit=2):
-        pages.append([record.fan_out_index for record in page])
-        after = (page[-1].parent_node_id, page[-1].fan_out_index)
+        pages.append([record.child.fan_out_index for record in page])
+        after = page[-1].position
     assert pages == [[0, 3], [6, 9]]
     assert await reader.footprints(played.job_id, after=("tiles", 2**40)) == []
     assert await reader.footprints(played.job_id, after=("x", -(2**40))) == []
@@ -830,7 +834,7 @@ async def test_events_of_a_job_are_read_in_pages_and_by_node(world):
     assert await reader.events(played.job_id, after=2**40) == []
     kept = await reader.events(played.job_id, node_ids=["plan"])
     failures = {EventType.ATTEMPT_FAILED, EventType.NODE_FAILED}
-    assert kept == [event for event in events if event.node in (None, "plan") or event.type in failures]
+    assert kept == [event for event in events if event.node_id in (None, "plan") or event.type in failures]
     assert any(event.type in failures for event in kept)
 
 

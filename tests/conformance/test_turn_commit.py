@@ -321,7 +321,7 @@ async def test_the_events_have_no_gaps_after_many_turns(world):
     kinds = [event.type for event in events]
     assert kinds[:3] == ["JobSubmitted", "JobClaimed", "JobStarted"]
     assert kinds[-1] == "JobFinished"
-    dispatched = [(event.node, event.attempt) for event in events if event.type == "NodeDispatched"]
+    dispatched = [(event.node_id, event.attempt) for event in events if event.type == "NodeDispatched"]
     assert dispatched == [("plan", 1), ("outer__0__0", 1), ("last", 1)]
     assert {event.by for event in events[1:]} == {events[1].by}
 
@@ -537,8 +537,8 @@ async def test_text_comes_back_as_it_was_whatever_is_in_it(world):
     task = a_task(world, params=json.dumps({"odd": odd}))
     await orchestrator.commit_turns([a_turn(claimed, events=events, tasks=[task])], orchestrator.clock.now())
     details = (await world.events(claimed.row.id))[2:]
-    assert [(event.node, event.data["said"]) for event in details] == [(text, text) for text in odd]
-    assert [event.by for event in details if event.node] == [text for text in odd if text]
+    assert [(event.node_id, event.data["said"]) for event in details] == [(text, text) for text in odd]
+    assert [event.by for event in details if event.node_id] == [text for text in odd if text]
     (held,) = await worker.claim(1)
     assert json.loads(held.params) == {"odd": odd}
     await worker.append_logs(

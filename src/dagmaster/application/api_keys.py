@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
@@ -158,19 +157,8 @@ def _audited(record: ApiKeyRecord) -> dict[str, JsonValue]:
 
 
 def _new_view(record: ApiKeyRecord, key: str) -> NewApiKeyView:
-    return NewApiKeyView(
-        **{field.name: getattr(_view(record), field.name) for field in fields(ApiKeyView)}, key=key
-    )
+    return NewApiKeyView.of(record, scopes=tuple(sorted(record.scopes)), key=key)
 
 
 def _view(record: ApiKeyRecord) -> ApiKeyView:
-    return ApiKeyView(
-        key_id=record.key_id,
-        name=record.name,
-        scopes=tuple(sorted(record.scopes)),
-        created_at=record.created_at,
-        created_by=record.created_by,
-        expires_at=record.expires_at,
-        revoked_at=record.revoked_at,
-        last_used_at=record.last_used_at,
-    )
+    return ApiKeyView.of(record, scopes=tuple(sorted(record.scopes)))

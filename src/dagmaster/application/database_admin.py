@@ -16,7 +16,7 @@ from dagmaster.application.cursors import (
     decode_cursor,
     encode_cursor,
 )
-from dagmaster.application.views.audit import AuditBatchView, AuditView, ViolationView
+from dagmaster.application.views.audit import AuditBatchView, AuditView
 from dagmaster.application.views.health import SchemaVersionView, SchemaView
 from dagmaster.application.views.metrics import MetricRebuildView
 from dagmaster.errors import JobNotFound, SchemaVersionMismatch
@@ -24,7 +24,7 @@ from dagmaster.ports.invariant_audit import AuditedRows, AuditPosition
 
 if TYPE_CHECKING:
     from dagmaster.ports.audit_trail import AuditTrail, ChangeOrigin
-    from dagmaster.ports.invariant_audit import InvariantAuditor
+    from dagmaster.ports.invariant_audit import InvariantAuditor, Violation
     from dagmaster.ports.metric_rebuild import MetricRebuilder
     from dagmaster.ports.schema_admin import SchemaAdmin
 
@@ -108,16 +108,7 @@ async def audit_batch(
         nodes_checked=batch.nodes,
         events_checked=batch.events,
         invariants_total=batch.invariants,
-        violations=tuple(
-            ViolationView(
-                invariant=violation.invariant,
-                rule=violation.rule,
-                job_id=violation.job_id,
-                node_id=violation.node_id,
-                message=violation.message,
-            )
-            for violation in batch.violations
-        ),
+        violations=tuple(batch.violations),
         next_cursor=None
         if batch.next_position is None
         else encode_cursor(CursorKind.INVARIANTS, batch.next_position),
@@ -137,7 +128,7 @@ class AuditSummary:
     def __init__(self) -> None:
         self.jobs_checked = self.jobs_total = 0
         self._nodes = self._events = self._invariants = 0
-        self._violations: dict[str, list[ViolationView]] = {}
+        self._violations: dict[str, list[Violation]] = {}
 
     def add(self, batch: AuditBatchView) -> None:
         self.jobs_checked += batch.jobs_checked

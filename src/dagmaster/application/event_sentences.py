@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def event_sentence(event: StoredEvent) -> str:
-    if event.node is not None and is_group_start(event.node):
-        event = replace(event, node=f"the start of {written_name(event.node)}")
+    if event.node_id is not None and is_group_start(event.node_id):
+        event = replace(event, node_id=f"the start of {written_name(event.node_id)}")
     format_event = _SENTENCES.get(event.type)
     if format_event is None:
         # A newer version wrote it.
-        return f"{event.node or 'the job'}: {event.type}"
+        return f"{event.node_id or 'the job'}: {event.type}"
     return format_event(event)
 
 
@@ -52,7 +52,7 @@ def _comment(event: StoredEvent) -> str:
 
 def _waiting(event: StoredEvent) -> str:
     signal = event.data.get("signal")
-    return f"{event.node} waits " + (
+    return f"{event.node_id} waits " + (
         f"until {event.data.get('until')}" if signal is None else f"for signal {signal}"
     )
 
@@ -60,8 +60,8 @@ def _waiting(event: StoredEvent) -> str:
 def _expanded(event: StoredEvent) -> str:
     first, count, total = (int(event.data.get(name, 0)) for name in ("first", "count", "total"))
     if count == total:
-        return f"{event.node} has {format_count(total, 'child', 'children')}"
-    return f"{event.node} has children {first:,} to {first + count - 1:,} of {total:,}"
+        return f"{event.node_id} has {format_count(total, 'child', 'children')}"
+    return f"{event.node_id} has children {first:,} to {first + count - 1:,} of {total:,}"
 
 
 def _job_finished(event: StoredEvent) -> str:
@@ -73,8 +73,8 @@ def _job_finished(event: StoredEvent) -> str:
 def _completed(event: StoredEvent) -> str:
     branch, reused = event.data.get("branch"), event.data.get("reused_from")
     if isinstance(reused, dict):
-        return f"{event.node} reuses the result of {reused.get('node')} of job {reused.get('job_id')}"
-    return f"{event.node} completed" + (f" and took branch {branch}" if branch else "")
+        return f"{event.node_id} reuses the result of {reused.get('node')} of job {reused.get('job_id')}"
+    return f"{event.node_id} completed" + (f" and took branch {branch}" if branch else "")
 
 
 def _claimed(event: StoredEvent) -> str:
@@ -98,19 +98,21 @@ _ISOLATIONS: Final = {
 
 def _dispatched(event: StoredEvent) -> str:
     attempt = f", attempt {event.attempt}" if (event.attempt or 0) > 1 else ""
-    return f"{event.node} waits for a worker{attempt}{_ISOLATIONS.get(str(event.data.get('isolation')), '')}"
+    return (
+        f"{event.node_id} waits for a worker{attempt}{_ISOLATIONS.get(str(event.data.get('isolation')), '')}"
+    )
 
 
 def _checkpoint_saved(event: StoredEvent) -> str:
     omitted = event.data.get("omitted")
     before = f", after {format_count(omitted, 'other')}" if omitted else ""
     name, seconds = event.data.get("checkpoint_name"), event.data.get("after_seconds")
-    return f"{event.node}: attempt {event.attempt} saved checkpoint {name} after {seconds} s{before}"
+    return f"{event.node_id}: attempt {event.attempt} saved checkpoint {name} after {seconds} s{before}"
 
 
 def _approval_requested(event: StoredEvent) -> str:
     message = event.data.get("message")
-    return f"{event.node} waits for approval" + (f": {message}" if message else "")
+    return f"{event.node_id} waits for approval" + (f": {message}" if message else "")
 
 
 def _resumed(event: StoredEvent) -> str:
@@ -123,7 +125,7 @@ def _resumed(event: StoredEvent) -> str:
 
 def _node_cancel_requested(event: StoredEvent) -> str:
     count, skipped = event.data.get("count", 1), event.data.get("skipped", 0)
-    nodes = event.node or format_count(count, "node")
+    nodes = event.node_id or format_count(count, "node")
     rest = f"; {format_count(skipped, 'other')} could not be cancelled" if skipped else ""
     return f"{event.by} requested cancellation of {nodes}{rest}"
 
@@ -138,8 +140,8 @@ def how_it_stopped(error: Mapping[str, Any]) -> str:
 def _attempt_failed(event: StoredEvent) -> str:
     error = event.data.get("error")
     if isinstance(error, dict) and error.get("kind") == "cancelled":
-        return f"{event.node}: attempt {event.attempt} {how_it_stopped(error)}"
-    return f"{event.node}: attempt {event.attempt} failed: {_error(event)}{_next_attempt(event)}"
+        return f"{event.node_id}: attempt {event.attempt} {how_it_stopped(error)}"
+    return f"{event.node_id}: attempt {event.attempt} failed: {_error(event)}{_next_attempt(event)}"
 
 
 def _attempt_lost(event: StoredEvent) -> str:
@@ -154,12 +156,12 @@ def _attempt_lost(event: StoredEvent) -> str:
         # not.
         verb = "is" if event.data.get("charged") else "is not"
         lost += f", one of several tasks; the loss {verb} charged"
-    return f"{event.node}: {lost}"
+    return f"{event.node_id}: {lost}"
 
 
 def _attempt_released(event: StoredEvent) -> str:
     how = "was cancelled" if event.data.get("cancelled") else "was released unfinished"
-    return f"{event.node}: attempt {event.attempt} {how}"
+    return f"{event.node_id}: attempt {event.attempt} {how}"
 
 
 def _command_rejected(event: StoredEvent) -> str:
@@ -167,7 +169,7 @@ def _command_rejected(event: StoredEvent) -> str:
 
 
 def _stale_report(event: StoredEvent) -> str:
-    subject = f"{event.node}: " if event.node else ""
+    subject = f"{event.node_id}: " if event.node_id else ""
     return f"{subject}nothing changed: {event.data.get('reason')}"
 
 
@@ -177,27 +179,27 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.JOB_STARTED: lambda _: "the job starts",
     EventType.NODE_DISPATCHED: _dispatched,
     EventType.ATTEMPT_STARTED: lambda e: (
-        f"{e.node}: attempt {e.attempt} started at {str(e.data.get('started_at'))[11:19]}"
+        f"{e.node_id}: attempt {e.attempt} started at {str(e.data.get('started_at'))[11:19]}"
     ),
     EventType.CHECKPOINT_SAVED: _checkpoint_saved,
     EventType.NODE_COMPLETED: _completed,
     EventType.ATTEMPT_FAILED: _attempt_failed,
     EventType.ATTEMPT_LOST: _attempt_lost,
     EventType.ATTEMPT_RELEASED: _attempt_released,
-    EventType.NODE_FAILED: lambda e: f"{e.node} failed: {_error(e)}",
+    EventType.NODE_FAILED: lambda e: f"{e.node_id} failed: {_error(e)}",
     EventType.NODE_SKIPPED: lambda e: (
-        f"{e.node} is skipped: {str(e.data.get('reason', '')).replace('_', ' ')}"
+        f"{e.node_id} is skipped: {str(e.data.get('reason', '')).replace('_', ' ')}"
     ),
-    EventType.NODE_CANCELLED: lambda e: f"{e.node} was cancelled",
+    EventType.NODE_CANCELLED: lambda e: f"{e.node_id} was cancelled",
     EventType.NODE_WAITING: _waiting,
     EventType.NODE_EXPANDED: _expanded,
     EventType.NODES_ADDED: lambda e: f"added nodes: {', '.join(e.data.get('nodes', []))}",
     EventType.APPROVAL_REQUESTED: _approval_requested,
-    EventType.APPROVED: lambda e: f"{e.by} approved {e.node}{_comment(e)}",
-    EventType.REJECTED: lambda e: f"{e.by} rejected {e.node}{_comment(e)}",
+    EventType.APPROVED: lambda e: f"{e.by} approved {e.node_id}{_comment(e)}",
+    EventType.REJECTED: lambda e: f"{e.by} rejected {e.node_id}{_comment(e)}",
     EventType.SIGNAL_RECEIVED: lambda e: f"signal {e.data.get('signal')} from {e.by}",
-    EventType.CHILD_JOB_STARTED: lambda e: f"{e.node} started job {e.data.get('job_id')}",
-    EventType.CHILD_JOB_FINISHED: lambda e: f"the child job of {e.node} finished: {e.data.get('status')}",
+    EventType.CHILD_JOB_STARTED: lambda e: f"{e.node_id} started job {e.data.get('job_id')}",
+    EventType.CHILD_JOB_FINISHED: lambda e: f"the child job of {e.node_id} finished: {e.data.get('status')}",
     EventType.CANCEL_REQUESTED: lambda e: f"{e.by} requested cancellation{_comment(e)}",
     EventType.NODE_CANCEL_REQUESTED: _node_cancel_requested,
     EventType.JOB_RESUMED: _resumed,

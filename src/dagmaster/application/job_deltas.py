@@ -51,7 +51,7 @@ class JobContext:
 
     def workflow_nodes(self, events: Iterable[StoredEvent]) -> set[str]:
         """Return the nodes of the workflow that events are about: for a child of a fan-out, the fan-out."""
-        nodes = {self._workflow_node(event.node) for event in events if event.node is not None}
+        nodes = {self._workflow_node(event.node_id) for event in events if event.node_id is not None}
         return {node_id for node_id in nodes if node_id in self.graph.specs or not is_group_start(node_id)}
 
     def _workflow_node(self, node_id: str) -> str:

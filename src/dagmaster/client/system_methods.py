@@ -9,7 +9,7 @@ from dagmaster.application.views import (
     ActivateResult,
     ApiKeyView,
     AuditBatchView,
-    AuditEntryView,
+    AuditRecord,
     DrainResult,
     FailureReport,
     FleetRecord,
@@ -227,7 +227,7 @@ class SystemMethods:
 
     # ── The audit trail ──
 
-    @returns_page(AuditEntryView)
+    @returns_page(AuditRecord)
     def list_changes(
         self, audit_filter: AuditFilter, *, cursor: str | None = None, limit: int = 100
     ) -> Request:

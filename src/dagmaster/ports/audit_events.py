@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from dagmaster.records.record import Record, Timestamp
+
 
 class EventType(StrEnum):
     """The type of an audit event."""
@@ -97,13 +99,13 @@ class AuditEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredEvent:
+class StoredEvent(Record):
     """An event as it is read from the store."""
 
     seq: int
-    type: str
-    at: float
+    type: EventType | str
+    at: Timestamp
     by: str
-    node: str | None
+    node_id: str | None
     attempt: int | None
     data: dict[str, Any]

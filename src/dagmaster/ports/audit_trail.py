@@ -6,18 +6,21 @@ and no entry without its change.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from dagmaster.json_types import JsonValue
+from dagmaster.records.record import Record, Timestamp
 
-    from dagmaster.json_types import JsonValue
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dagmaster.records.page import Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntry:
+class AuditEntry(Record):
     """A change: `action` (`job.cancel`) by `actor` of an object (`job`, its id), in a request."""
 
     actor: str
@@ -58,12 +61,28 @@ class ChangeOrigin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRecord:
-    """An entry as it is stored."""
+class AuditRecord(
+    AuditEntry,
+    documented="AuditEntryView",
+    order={"entry_id": "", "at": "entry_id", "key_id": "actor"},
+):
+    """A change: who made what of which object.
 
-    entry_id: int
-    at: float
-    entry: AuditEntry
+    `key_id`: the key of the request, as several keys may have the name of the actor; of a token `oidc:` and its
+    subject; null: a user of the database.
+    """
+
+    entry_id: str
+    at: Timestamp
+    key_id: str | None
+
+    @classmethod
+    def of_entry(cls, entry: AuditEntry, *, entry_id: int, at: float) -> AuditRecord:
+        """Return a stored entry. Its key is stored in its details."""
+        details = dict(entry.details)
+        key_id = details.pop("key_id", None)
+        key = None if key_id is None else str(key_id)
+        return cls.of(entry, entry_id=str(entry_id), at=at, key_id=key, details=details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

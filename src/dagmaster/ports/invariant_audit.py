@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from dagmaster.records.record import Record
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,8 +28,8 @@ class AuditPosition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
-    """A row that violates an invariant; `rule` describes the invariant."""
+class Violation(Record, documented="ViolationView"):
+    """A row that violates an invariant. `rule` is the invariant as a sentence, `message` what is wrong."""
 
     invariant: str
     rule: str

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         NodeStatus,
     )
     from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.records.nodes import NodeRecord
     from dagmaster.records.page import Position
 
 # ── Nodes, attempts, tasks ──────────────────────────────────────────────────────────────────────────────────
@@ -53,17 +54,16 @@ class TaskFilter:
     is_claimed: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FootprintRecord:
+class FootprintRecord(NamedTuple):
     """A child of a fan-out, with the footprint of its item or output."""
 
-    node_id: str
-    parent_node_id: str
-    fan_out_index: int
-    status: NodeStatus
-    attempt: int
-    error: dict[str, Any] | None
+    child: NodeRecord
     footprint: Any
+
+    @property
+    def position(self) -> Position:
+        """Return the place of the child in a list of footprints."""
+        return (self.child.parent_node_id or "", self.child.fan_out_index or 0)
 
 
 # ── Commands, events, logs ──────────────────────────────────────────────────────────────────────────────────

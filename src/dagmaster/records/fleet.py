@@ -95,13 +95,9 @@ class DrainRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrchestratorRecord(Record):
-    """An orchestrator. `left`: what became of the jobs of one that stopped or died.
+class ServiceRecord(Record):
+    """A service of the fleet, and when it last renewed its lease."""
 
-    `is_draining`: it claims nothing more. `is_drained`: it was asked to drain, and owns no job any more.
-    """
-
-    orchestrator_id: str
     host: str
     pid: int
     version: str
@@ -113,19 +109,53 @@ class OrchestratorRecord(Record):
     stopped_seconds: float | None
     is_draining: bool = False
     drain: DrainRecord | None = None
-    jobs: int
     counters: JsonObject
-    left: LeftJobsRecord | None = None
+
+    @property
+    def place(self) -> str:
+        """Return where it runs, for people."""
+        return f"{self.host}:{self.pid}"
+
+    @property
+    def held_count(self) -> int:
+        """Return how many jobs or tasks it holds."""
+        raise NotImplementedError
 
     @property
     @shown(after="is_draining")
     def is_drained(self) -> bool:
-        """Return whether it has seen a request to drain, and owns no job."""
-        return _is_drained(self.drain, self.jobs)
+        """Return whether it has seen a request to drain, and holds nothing."""
+        return self.drain is not None and self.drain.is_seen and self.held_count == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRecord(Record):
+class OrchestratorRecord(ServiceRecord, order={"orchestrator_id": "", "jobs": "drain"}):
+    """An orchestrator. `left`: what became of the jobs of one that stopped or died.
+
+    `is_draining`: it claims nothing more. `is_drained`: it was asked to drain, and owns no job any more.
+    """
+
+    orchestrator_id: str
+    jobs: int
+    left: LeftJobsRecord | None = None
+
+    @property
+    def held_count(self) -> int:
+        return self.jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRecord(
+    ServiceRecord,
+    order={
+        "worker_id": "",
+        "queues": "version",
+        "concurrency": "queues",
+        "is_draining": "has_died",
+        "drain": "is_draining",
+        "counters": "finished_last_minute",
+    },
+):
     """A worker. No queues: it serves all. `left`: what became of the tasks of one that stopped or died.
 
     `finished_last_minute`: how many tasks of each queue it finished, as of its last heartbeat. `is_draining`: it claims
@@ -133,36 +163,18 @@ class WorkerRecord(Record):
     """
 
     worker_id: str
-    host: str
-    pid: int
-    version: str
     queues: tuple[str, ...]
     concurrency: int
-    is_alive: bool
-    has_died: bool
-    is_draining: bool
-    drain: DrainRecord | None = None
-    lease_seconds: float
-    silent_seconds: float
-    age_seconds: float
-    stopped_seconds: float | None
     running: int
     prefetched: int
     processes: int
     processes_busy: int
     finished_last_minute: Mapping[str, int] = field(default_factory=dict)
-    counters: JsonObject
     left: LeftTasksRecord | None = None
 
     @property
-    @shown(after="is_draining")
-    def is_drained(self) -> bool:
-        """Return whether it has seen a request to drain, and holds no task."""
-        return _is_drained(self.drain, self.running + self.prefetched)
-
-
-def _is_drained(drain: DrainRecord | None, held: int) -> bool:
-    return drain is not None and drain.is_seen and held == 0
+    def held_count(self) -> int:
+        return self.running + self.prefetched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

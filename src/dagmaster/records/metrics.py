@@ -64,7 +64,26 @@ class FailureRecord(SecretRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowMetricsRecord(Record):
+class OutcomesRecord(Record):
+    """What finished, by its outcome. `avg_duration`: seconds of what completed."""
+
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    avg_duration: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsRecord(OutcomesRecord):
+    """What finished, and how long it took, in seconds."""
+
+    p50_duration: float | None = None
+    p95_duration: float | None = None
+    percentiles: Percentiles = Percentiles.EXACT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowMetricsRecord(MetricsRecord, order={"workflow_id": ""}):
     """The jobs of a workflow that finished. `success_rate`: completed of completed and failed, from 0 to 1.
 
     A job that was resumed counts each time it finished. `avg_duration`, `p50_duration` and `p95_duration`:
@@ -72,13 +91,6 @@ class WorkflowMetricsRecord(Record):
     """
 
     workflow_id: str
-    completed: int
-    failed: int
-    cancelled: int
-    avg_duration: float | None = None
-    p50_duration: float | None = None
-    p95_duration: float | None = None
-    percentiles: Percentiles = Percentiles.EXACT
     common_failures: tuple[FailureRecord, ...] = ()
 
     @property
@@ -91,11 +103,13 @@ class WorkflowMetricsRecord(Record):
     @shown(after="cancelled")
     def success_rate(self) -> float | None:
         """Return the part of completed jobs; None if no job completed or failed."""
-        return _success_rate(self.completed, self.failed)
+        return _success_rate(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeMetricsRecord(Record):
+class NodeMetricsRecord(
+    MetricsRecord, order={"node_id": "", "skipped": "failed", "total_retries": "cancelled"}
+):
     """The executions of a node in jobs that finished. Children of a fan-out count for the fan-out.
 
     `success_rate`: completed of completed and failed, from 0 to 1. `avg_duration`, `p50_duration` and `p95_duration`:
@@ -103,15 +117,8 @@ class NodeMetricsRecord(Record):
     """
 
     node_id: str
-    completed: int
-    failed: int
     skipped: int
-    cancelled: int
     total_retries: int
-    avg_duration: float | None = None
-    p50_duration: float | None = None
-    p95_duration: float | None = None
-    percentiles: Percentiles = Percentiles.EXACT
 
     @property
     @shown(after="node_id")
@@ -123,29 +130,26 @@ class NodeMetricsRecord(Record):
     @shown(after="total_retries")
     def success_rate(self) -> float | None:
         """Return the part of completed executions; None if none completed or failed."""
-        return _success_rate(self.completed, self.failed)
+        return _success_rate(self)
 
 
-def _success_rate(completed: int, failed: int) -> float | None:
-    return completed / (completed + failed) if completed + failed else None
+def _success_rate(outcomes: OutcomesRecord) -> float | None:
+    ended = outcomes.completed + outcomes.failed
+    return outcomes.completed / ended if ended else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodRecord(Record):
+class PeriodRecord(OutcomesRecord, order={"at": ""}):
     """The jobs of a workflow that finished within `period_seconds` from `at` on; seconds of the completed ones."""
 
     at: Timestamp
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    avg_duration: float | None = None
     p50_duration: float | None = None
     p95_duration: float | None = None
     percentiles: Percentiles = field(default=Percentiles.HISTOGRAM, metadata=INTERNAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThroughputBucketRecord(Record):
+class ThroughputBucketRecord(OutcomesRecord, order={"at": "", "submitted": "at"}):
     """The jobs of a period: submitted in it, finished in it.
 
     `avg_duration`: seconds of the completed ones.
@@ -153,7 +157,3 @@ class ThroughputBucketRecord(Record):
 
     at: Timestamp
     submitted: int
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    avg_duration: float | None = None

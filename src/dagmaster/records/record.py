@@ -44,11 +44,6 @@ READ_AT: Final = derived(lambda _values, read_at: read_at)
 """Metadata of a field that says when the record was read."""
 
 
-def placed(*, after: str) -> dict[str, Any]:
-    """Return the metadata of a field that has its place in the JSON after another one, of a base class."""
-    return {_SHOWN_AFTER: after}
-
-
 def shown(*, after: str) -> Callable[[F], F]:
     """Make a property part of the JSON, after a field or another such property: `@property` stands above it."""
 
@@ -67,9 +62,16 @@ class Record:
 
     __slots__ = ()
     documented_name: ClassVar = "Record"
+    order: ClassVar[Mapping[str, str]] = {}
 
-    def __init_subclass__(cls, *, documented: str = "") -> None:
-        """Name the schema. A dataclass with slots makes its class twice: what the first was told stays."""
+    def __init_subclass__(cls, *, documented: str = "", order: Mapping[str, str] | None = None) -> None:
+        """Name the schema. A dataclass with slots makes its class twice: what the first was told stays.
+
+        `order`: keys, each with the one that it stands after in the JSON, or "" for the top; the others have the order
+        of the fields, those of base classes first.
+        """
+        if order is not None:
+            cls.order = order
         if "documented_name" not in cls.__dict__:
             cls.documented_name = documented or _view_name(cls.__name__)
 
@@ -103,18 +105,16 @@ def shown_types(record: type[Any]) -> dict[str, Any]:
     JSON values, whose type is recursive, are Any.
     """
     hints = _type_hints(record)
-    parts = [field for field in fields(record) if not field.metadata.get("internal")]
-    types = {part.name: hints[part.name] for part in parts if _SHOWN_AFTER not in part.metadata}
-    placed_parts = [(part.name, part.metadata[_SHOWN_AFTER]) for part in parts if part.name not in types]
-    for name, after in placed_parts:
-        types = _inserted(types, after, name, hints[name])
+    types = {part.name: hints[part.name] for part in fields(record) if not part.metadata.get("internal")}
+    for name, after in getattr(record, "order", {}).items():
+        types = _inserted(types, after, name, types.pop(name))
     for name, getter in _shown_properties(record).items():
         types = _inserted(types, getattr(getter, _SHOWN_AFTER), name, _type_hints(getter)["return"])
     return types
 
 
 def _inserted(types: dict[str, Any], after: str, name: str, hint: Any) -> dict[str, Any]:
-    position, items = list(types).index(after) + 1, list(types.items())
+    position, items = list(types).index(after) + 1 if after else 0, list(types.items())
     return dict([*items[:position], (name, hint), *items[position:]])
 
 

@@ -75,7 +75,9 @@ async def _check_added(app: Application, job_id: int, batches: Collection[int]) 
     while events := await app.read.events(str(job_id), after=seq, node_ids=()):
         seq = events[-1].seq
         # One with a node is that of a task, which fails with the reason.
-        rejected = (one.data for one in events if one.type == EventType.COMMAND_REJECTED and one.node is None)
+        rejected = (
+            one.data for one in events if one.type == EventType.COMMAND_REJECTED and one.node_id is None
+        )
         reasons += [str(data["reason"]) for data in rejected if data.get("command") == CommandKind.ADD_NODES]
     raise NodesRejected(
         f"job {job_id}: nodes that were added before it ran are not part of it: {'; '.join(reasons)}"

@@ -59,12 +59,12 @@ def _check_completions(job: StoredJob, outcome_of: Callable[[str, str, int], str
         run += event.type == "JobResumed"
         if event.type != "NodeCompleted":
             continue
-        if (event.node, run) in completed:
-            violate(f"node {event.node} of job {job.new.id} completed twice in run {run}")
-        completed.add((event.node, run))
-        outcome = outcome_of(job.new.id, event.node or "", event.attempt or 0)
+        if (event.node_id, run) in completed:
+            violate(f"node {event.node_id} of job {job.new.id} completed twice in run {run}")
+        completed.add((event.node_id, run))
+        outcome = outcome_of(job.new.id, event.node_id or "", event.attempt or 0)
         if outcome not in (None, "COMPLETED"):
-            name = f"attempt {event.attempt} at node {event.node} of job {job.new.id}"
+            name = f"attempt {event.attempt} at node {event.node_id} of job {job.new.id}"
             violate(f"{name} is recorded as completed, and is {outcome}")
 
 
@@ -74,9 +74,9 @@ def _check_attempts(job: StoredJob, database: MemoryDatabase) -> None:
     ignored = set[tuple[str | None, int | None]]()
     for event in job.events:
         if event.type == "StaleReportIgnored":
-            ignored.add((event.node, event.attempt))
+            ignored.add((event.node_id, event.attempt))
         elif event.type in _ENDS:
-            ends.setdefault((event.node, event.attempt), []).append(_ENDS[event.type])
+            ends.setdefault((event.node_id, event.attempt), []).append(_ENDS[event.type])
     for (job_id, node, attempt), stored in database.attempts.items():
         if job_id != job.new.id or (node, attempt) in ignored:
             continue
@@ -117,7 +117,7 @@ def _check_nodes(job: StoredJob, database: MemoryDatabase) -> None:
         if status not in TERMINAL:
             violate(f"job {job_id} has finished, and its node {node_id} is {status}")
         _check_output(job_id, node_id, node)
-        if not any(event.node == node_id for event in job.events):
+        if not any(event.node_id == node_id for event in job.events):
             violate(f"job {job_id}: node {node_id} has no event, and is {status}")
         attempts = sorted(key[2] for key in database.attempts if key[:2] == (job_id, node_id))
         if attempts != list(range(1, len(attempts) + 1)):

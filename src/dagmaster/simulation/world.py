@@ -171,7 +171,7 @@ def _reason(job: StoredJob) -> Reason:
     """Return the first node that failed permanently; else the error of the job."""
     failed = [event for event in job.events if event.type == EventType.NODE_FAILED]
     if failed:
-        return Reason(failed[0].node, failed[0].data.get("error") or {})
+        return Reason(failed[0].node_id, failed[0].data.get("error") or {})
     return Reason(None, job.error or {})
 
 

@@ -58,13 +58,13 @@ nodes:
         job = await world.submit(flow.replace("%s", "look").replace(", {bbox: [7, 7, 8, 8]}, [1]", ""))
         assert (await world.finished(job)).status == "COMPLETED"
         placed = await store.footprints(job)
-        assert [(one.node_id, one.footprint) for one in placed] == [
+        assert [(one.child.node_id, one.footprint) for one in placed] == [
             ("f__0", [0, 0, 1, 1]),
             ("f__1", [2, 2, 3, 3]),
         ]
         job = await world.submit(flow.replace("%s", "echo"))
         await world.finished(job)
-        assert [(one.node_id, one.footprint) for one in await store.footprints(job)] == [
+        assert [(one.child.node_id, one.footprint) for one in await store.footprints(job)] == [
             ("f__4", [7, 7, 8, 8])
         ]
 

@@ -15,7 +15,7 @@ from dagmaster.ports.audit_events import EventType, StoredEvent
 def event(
     kind: str, node: str | None = "fetch", attempt: int | None = None, by: str = "ada", **data: Any
 ) -> StoredEvent:
-    return StoredEvent(seq=3, type=kind, at=1.5, by=by, node=node, attempt=attempt, data=data)
+    return StoredEvent(seq=3, type=kind, at=1.5, by=by, node_id=node, attempt=attempt, data=data)
 
 
 @pytest.mark.parametrize("kind", list(EventType))

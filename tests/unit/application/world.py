@@ -91,7 +91,7 @@ def a_snapshot(*nodes: NodeRecord, around: dict[str, Any] | None = None, **chang
 
 
 def an_event(seq: int, kind: str, node: str | None = None, at: float = 103.0, **data: Any) -> StoredEvent:
-    return StoredEvent(seq=seq, type=kind, at=at, by="ada", node=node, attempt=None, data=data)
+    return StoredEvent(seq=seq, type=kind, at=at, by="ada", node_id=node, attempt=None, data=data)
 
 
 class FakeSubscription:
@@ -276,9 +276,7 @@ class FakeReadStore:
 
     async def footprints(self, job_id: str, *, after: Any = None, limit: int = 1000) -> list[Any]:
         last = after or ("", -1)
-        return [one for one in self.footprint_records if (one.parent_node_id, one.fan_out_index) > last][
-            :limit
-        ]
+        return [one for one in self.footprint_records if one.position > last][:limit]
 
     async def pending_commands(self, job_id: str, *, after: Any = None, limit: int = 20) -> list[Any]:
         return [one for one in self.commands if after is None or int(one.command_id) > int(after[0])][:limit]

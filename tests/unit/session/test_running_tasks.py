@@ -350,7 +350,7 @@ async def test_the_attempt_whose_nodes_are_rejected_has_failed():
     context: Any = get_current_context()
     backend = context.backend
     events = await backend.app.read.events(str(job.id))
-    ends = [(event.type, event.attempt) for event in events if event.node == "growing"]
+    ends = [(event.type, event.attempt) for event in events if event.node_id == "growing"]
     assert ends == [("NodeDispatched", 1), ("AttemptFailed", 1), ("NodeFailed", None)]
     (attempt,) = await backend.app.read.attempts(str(job.id), "growing")
     assert (attempt.status, attempt.error["kind"]) == ("FAILED", "added_nodes")

@@ -10,7 +10,7 @@ import pytest
 
 from dagmaster.application.views import (
     ApiKeyView,
-    AuditEntryView,
+    AuditRecord,
     HealthPartView,
     HealthState,
     HealthView,
@@ -151,7 +151,7 @@ def test_the_state_of_a_key_follows_its_times():
 
 
 def test_an_entry_links_to_its_object_and_to_others_like_it():
-    entry = AuditEntryView(
+    entry = AuditRecord(
         entry_id="1", at=100.0, actor="ada & co", key_id="k1", action="job.cancel", object_kind="job", object_id="7",
         request_id="r1", details={"wait": True, "scopes": ["read"], "none": None, "expires_at": 3600.0},
     )  # fmt: skip

@@ -71,7 +71,7 @@ async def undrain_service(app: Application, service: str, *, sent_by: str) -> Dr
 def find_live_service(view: FleetRecord, service: str) -> OrchestratorRecord | WorkerRecord:
     """Return a live service by its id or HOST:PID; raise `ServiceNotFound`, or `DrainRejected` if it is not alive."""
     members: tuple[OrchestratorRecord | WorkerRecord, ...] = (*view.orchestrators, *view.workers)
-    matching = [one for one in members if service in (get_id(one), f"{one.host}:{one.pid}")]
+    matching = [one for one in members if service in (get_id(one), one.place)]
     alive = [one for one in matching if one.is_alive]
     if len(alive) > 1:
         names = format_list([f"{get_kind(one)} {get_id(one)}" for one in alive])
@@ -99,17 +99,12 @@ def get_id(member: OrchestratorRecord | WorkerRecord) -> str:
 
 
 def format_name(member: OrchestratorRecord | WorkerRecord) -> str:
-    return f"{get_kind(member)} {member.host}:{member.pid}"
-
-
-def count_held(member: OrchestratorRecord | WorkerRecord) -> int:
-    """Return how many tasks, or jobs, a service holds."""
-    return member.running + member.prefetched if isinstance(member, WorkerRecord) else member.jobs
+    return f"{get_kind(member)} {member.place}"
 
 
 def describe_holds(member: OrchestratorRecord | WorkerRecord) -> str:
     noun = "task" if isinstance(member, WorkerRecord) else "job"
-    return format_count(count_held(member), noun) if count_held(member) else f"no {noun}"
+    return format_count(member.held_count, noun) if member.held_count else f"no {noun}"
 
 
 def _check_drainable(view: FleetRecord, member: OrchestratorRecord | WorkerRecord) -> None:
@@ -139,7 +134,7 @@ def _describe_drain(
         effect = f"it claims no more jobs, and releases what it owns: {describe_holds(member)}"
     else:
         limit = (
-            f", for {age(grace_seconds)} at most" if grace_seconds is not None and count_held(member) else ""
+            f", for {age(grace_seconds)} at most" if grace_seconds is not None and member.held_count else ""
         )
         effect = f"it claims no more tasks, and holds {describe_holds(member)}{limit}"
     lack = describe_lack(view, member)
@@ -151,7 +146,7 @@ def _audit_entries(
 ) -> list[AuditEntry]:
     if app.origin is None:
         return []
-    kind, where = get_kind(member), {"where": f"{member.host}:{member.pid}"}
+    kind, where = get_kind(member), {"where": member.place}
     return [app.origin.entry(f"{kind}.{verb}", kind, get_id(member), {**where, **details}, actor=sent_by)]
 
 
@@ -160,6 +155,6 @@ def _result(member: OrchestratorRecord | WorkerRecord, *, is_draining: bool, sen
         service_id=get_id(member),
         kind=get_kind(member),
         is_draining=is_draining,
-        held_count=count_held(member),
+        held_count=member.held_count,
         sentence=sentence,
     )

@@ -63,7 +63,7 @@ class OutgoingCommand:
         """Return whether an event says what became of this command, which has an id since it was sent."""
         if "command_id" in event.data:
             return bool(event.data["command_id"] == command_id)
-        if event.node not in (*self.node_ids, None):
+        if event.node_id not in (*self.node_ids, None):
             return False
         if event.type == EventType.NODE_DISPATCHED:
             # A retry of a node that waits for its next attempt starts that one, and writes no event of its

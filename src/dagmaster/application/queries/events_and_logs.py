@@ -84,7 +84,7 @@ async def follow_events(
                 records = await app.read.events(job.job_id, after=after, limit=_EVENT_BATCH)
                 for event in records:
                     after = event.seq
-                    if node_id is None or event.node == node_id:
+                    if node_id is None or event.node_id == node_id:
                         yield event_view(job.job_id, event, redact)
                 if len(records) < _EVENT_BATCH:
                     break
@@ -218,17 +218,12 @@ def _start_of(at: float | None) -> Position | None:
 
 def event_view(job_id: str, event: StoredEvent, redact: Callable[[Any], Any]) -> EventView:
     clean = replace(event, data=redact(event.data))
-    return EventView(
+    return EventView.of(
+        clean,
         job_id=job_id,
-        seq=event.seq,
         type=as_member(EventType, event.type),
-        at=event.at,
-        by=event.by,
-        node_id=event.node,
-        attempt=event.attempt,
         event_status=event_status(event),
         checkpoint_name=clean.data.get("checkpoint_name"),
-        data=clean.data,
         sentence=event_sentence(clean),
     )
 

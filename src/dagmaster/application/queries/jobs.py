@@ -102,7 +102,7 @@ async def job_footprints(
 
     after = start_page(CursorKind.FOOTPRINTS, cursor, limit, max_limit=MAX_FOOTPRINTS)
     record = await find_job(app, job_id)
-    children = await app.read.footprints(record.job_id, after=after, limit=limit)
+    footprints = await app.read.footprints(record.job_id, after=after, limit=limit)
     redact = await RedactorCache(app).get(record.job_id, record.content_hash)
     return FootprintsView(
         job_id=record.job_id,
@@ -110,20 +110,18 @@ async def job_footprints(
         version=record.version,
         features=tuple(
             FootprintView(
-                node_id=child.node_id,
-                fan_out=child.parent_node_id,
-                fan_out_index=child.fan_out_index,
-                status=child.status,
-                attempt=child.attempt,
-                error=None if child.error is None else format_error(redact(child.error)),
+                node_id=one.child.node_id,
+                fan_out=one.child.parent_node_id or "",
+                fan_out_index=one.child.fan_out_index or 0,
+                status=one.child.status,
+                attempt=one.child.attempt,
+                error=None if one.child.error is None else format_error(redact(one.child.error)),
                 geometry=geometry,
             )
-            for child in children
-            if (geometry := footprint_geometry(child.footprint)) is not None
+            for one in footprints
+            if (geometry := footprint_geometry(one.footprint)) is not None
         ),
-        next_cursor=next_cursor(
-            CursorKind.FOOTPRINTS, children, limit, lambda child: (child.parent_node_id, child.fan_out_index)
-        ),
+        next_cursor=next_cursor(CursorKind.FOOTPRINTS, footprints, limit, lambda one: one.position),
     )
 
 

@@ -1,8 +1,7 @@
 """Frozen views: what queries return. `to_dict()` is what `--json` prints and what an HTTP route sends."""
 
 from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
-from dagmaster.application.views.audit import AuditBatchView, AuditView, ViolationView
-from dagmaster.application.views.audit_trail import AuditEntryView
+from dagmaster.application.views.audit import AuditBatchView, AuditView
 from dagmaster.application.views.events_and_logs import (
     CommandView,
     EventCountsView,
@@ -97,7 +96,9 @@ from dagmaster.engine.status import (
 )
 from dagmaster.errors import Problem
 from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.audit_trail import AuditRecord
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.invariant_audit import Violation
 from dagmaster.records.fleet import (
     DrainRecord,
     FleetRecord,
@@ -133,7 +134,7 @@ __all__ = [
     "AttemptRecord",
     "AttemptStatus",
     "AuditBatchView",
-    "AuditEntryView",
+    "AuditRecord",
     "AuditView",
     "BlockingReasonView",
     "ChangeKind",
@@ -232,7 +233,7 @@ __all__ = [
     "ValidationResult",
     "VersionDiffView",
     "VersionRecord",
-    "ViolationView",
+    "Violation",
     "WorkerRecord",
     "WorkflowDetailView",
     "WorkflowHistoryReport",

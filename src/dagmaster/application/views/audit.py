@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dagmaster.ports.invariant_audit import Violation
 from dagmaster.records.record import Record
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViolationView(Record):
-    """A row that violates an invariant. `rule` is the invariant as a sentence, `message` what is wrong."""
-
-    invariant: str
-    rule: str
-    job_id: str
-    node_id: str | None
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +20,7 @@ class AuditBatchView(Record):
     nodes_checked: int
     events_checked: int
     invariants_total: int
-    violations: tuple[ViolationView, ...]
+    violations: tuple[Violation, ...]
     next_cursor: str | None
 
 
@@ -43,4 +33,4 @@ class AuditView(Record):
     nodes_total: int
     events_total: int
     invariants_total: int
-    violations: tuple[ViolationView, ...]
+    violations: tuple[Violation, ...]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dagmaster.json_types import JsonObject
-from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.records.record import Record, Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventView(Record):
+class EventView(StoredEvent, order={"job_id": "", "data": "checkpoint_name"}):
     """An audit event. Events of a job are numbered without gaps by `seq`; `sentence` is the event for people.
 
     `event_status` is success, failure, warning or info; `checkpoint_name` is that of a saved checkpoint.
@@ -20,15 +19,8 @@ class EventView(Record):
     """
 
     job_id: str
-    seq: int
-    type: EventType | str
-    at: Timestamp
-    by: str
-    node_id: str | None
-    attempt: int | None
     event_status: str
     checkpoint_name: str | None
-    data: JsonObject
     sentence: str
 
 
@@ -55,7 +47,7 @@ class LogView(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogLineView(Record):
+class LogLineView(LogView, order={"level": "at", "line": "level", "chunk": "text"}):
     """A line of a log that matches a search.
 
     `line`: its number in its chunk, from 1; `chunk`: the cursor after that.
@@ -65,15 +57,9 @@ class LogLineView(Record):
     `level` is that of the log record it belongs to, with the lines of its traceback; null for what was printed.
     """
 
-    job_id: str
-    node_id: str
-    attempt: int
-    at: Timestamp
     level: str | None
     line: int
-    text: str
     chunk: str
-    cursor: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

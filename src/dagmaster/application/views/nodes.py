@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from dagmaster.json_types import JsonValue
 from dagmaster.records.nodes import NodeRecord
-from dagmaster.records.record import READ_AT, SECRETS, Timestamp, placed
+from dagmaster.records.record import READ_AT, SECRETS, Timestamp
 from dagmaster.records.tasks import AttemptRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDetailView(NodeRecord):
+class NodeDetailView(NodeRecord, order={"version": "workflow_id"}):
     """A node with its attempts and values, without secrets.
 
     `attempts`: the last 100, oldest first. `params` are known while its task is in flight. `has_item`: it is a child of
@@ -19,7 +19,7 @@ class NodeDetailView(NodeRecord):
     """
 
     workflow_id: str
-    version: int = field(metadata=placed(after="workflow_id"))
+    version: int
     handler_version: str | None
     attempts: tuple[AttemptRecord, ...]
     has_item: bool

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from dagmaster.application.views import AuditEntryView
+    from dagmaster.application.views import AuditRecord
     from dagmaster.json_types import JsonValue
 
 _HEADER: Final = ("at", "actor", "action", "object")
 _INDENT: Final = 4
 
 
-def changes_page(entries: Sequence[AuditEntryView]) -> Iterator[RenderableType]:
+def changes_page(entries: Sequence[AuditRecord]) -> Iterator[RenderableType]:
     """Draw a line for each change, and its details below it: beside it, 80 columns have no room for them."""
     rows = [(local_time(entry.at), entry.actor, entry.action, entry.object_id) for entry in entries]
     widths = [max(map(len, column)) for column in zip(_HEADER, *rows, strict=True)]
@@ -38,7 +38,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
-def _details(entry: AuditEntryView) -> str:
+def _details(entry: AuditRecord) -> str:
     known = {"key": entry.key_id, **entry.details}
     return ", ".join(f"{name}: {_text(value)}" for name, value in known.items() if value is not None)
 

@@ -88,7 +88,7 @@ def _table(first: str, *columns: str, last: str = "") -> Table:
 
 
 def _host(service: OrchestratorRecord | WorkerRecord) -> Text:
-    host = Text(f"{service.host}:{service.pid}", style="bold")
+    host = Text(service.place, style="bold")
     if service.is_drained:
         host.append(" drained", style="yellow")
     elif service.is_draining:
@@ -181,7 +181,7 @@ def _stopped_services(services: Sequence[OrchestratorRecord | WorkerRecord]) -> 
         style = "red" if service.has_died else DIM
         icon, verb = ("✘", "died") if service.has_died else ("■", "stopped")
         table.add_row(
-            Text(f"{icon} {kind} {service.host}:{service.pid}", style=style),
+            Text(f"{icon} {kind} {service.place}", style=style),
             Text(f"{verb} {age(left_seconds(service))} ago", style=style),
             Text(_left(service), style=DIM),
         )

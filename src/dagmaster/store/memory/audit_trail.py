@@ -33,7 +33,7 @@ class MemoryAuditTrail:
         for entry in entries:
             stored = replace(entry, details={**entry.details, **details})
             self._records.append(
-                AuditRecord(entry_id=len(self._records) + 1, at=self._clock.now(), entry=stored)
+                AuditRecord.of_entry(stored, entry_id=len(self._records) + 1, at=self._clock.now())
             )
 
     async def entries(
@@ -43,7 +43,7 @@ class MemoryAuditTrail:
         matching = [
             record
             for record in reversed(self._records)
-            if (after is None or record.entry_id < int(after[0])) and _matches(record.entry, audit_filter)
+            if (after is None or int(record.entry_id) < int(after[0])) and _matches(record, audit_filter)
         ]
         return matching[:limit]
 

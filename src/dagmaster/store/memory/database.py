@@ -394,4 +394,6 @@ def add_event(
     """Append an audit event to a job."""
     fields = {} if data is None else json.loads(data)
     seq = len(job.events) + 1
-    job.events.append(StoredEvent(seq=seq, type=kind, at=at, by=by, node=node, attempt=attempt, data=fields))
+    job.events.append(
+        StoredEvent(seq=seq, type=kind, at=at, by=by, node_id=node, attempt=attempt, data=fields)
+    )

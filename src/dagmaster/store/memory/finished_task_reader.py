@@ -51,8 +51,8 @@ class MemoryFinishedTaskReader:
             )
             for event in job.events if is_asked_for else ():
                 is_late = task_filter.since is None or event.at > task_filter.since
-                if is_late and event.type in ENDS and event.node is not None and event.attempt is not None:
-                    yield (event.at, int(job.new.id), event.seq), event.node, event.attempt
+                if is_late and event.type in ENDS and event.node_id is not None and event.attempt is not None:
+                    yield (event.at, int(job.new.id), event.seq), event.node_id, event.attempt
 
 
 def _is_selected(attempt: AttemptRecord, task_filter: FinishedTaskFilter) -> bool:

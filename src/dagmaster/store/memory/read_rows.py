@@ -340,16 +340,18 @@ def footprint_records(database: MemoryDatabase, job: StoredJob) -> list[Footprin
         if footprint is not None:
             records.append(
                 FootprintRecord(
-                    node_id=node.row.id,
-                    parent_node_id=node.row.parent,
-                    fan_out_index=node.row.fan_out_index,
-                    status=displayed_node_status(database, node),
-                    attempt=node.row.attempt,
-                    error=node.row.error,
-                    footprint=footprint,
+                    NodeRecord(
+                        node_id=node.row.id,
+                        parent_node_id=node.row.parent,
+                        fan_out_index=node.row.fan_out_index,
+                        status=displayed_node_status(database, node),
+                        attempt=node.row.attempt,
+                        error=node.row.error,
+                    ),
+                    footprint,
                 )
             )
-    return sorted(records, key=lambda record: (record.parent_node_id, record.fan_out_index))
+    return sorted(records, key=lambda record: record.position)
 
 
 # ── Tasks ──

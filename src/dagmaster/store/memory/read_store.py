@@ -227,9 +227,9 @@ class MemoryReadStore:
     async def waits(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, WaitInfo]:
         job = self._database.jobs.get(job_id)
         return {
-            event.node: WaitInfo(event.at, str(event.data.get("message", "")), event.data.get("until"))
+            event.node_id: WaitInfo(event.at, str(event.data.get("message", "")), event.data.get("until"))
             for event in (() if job is None else job.events)
-            if event.type in _WAITS and event.node is not None and event.node in node_ids
+            if event.type in _WAITS and event.node_id is not None and event.node_id in node_ids
         }
 
     async def backlog(self, job_id: str) -> list[QueueBacklog]:
@@ -255,7 +255,7 @@ class MemoryReadStore:
         job = self._database.jobs.get(job_id)
         records = [] if job is None else footprint_records(self._database, job)
         last = ("", -1) if after is None else (str(after[0]), int(after[1]))
-        return [record for record in records if (record.parent_node_id, record.fan_out_index) > last][:limit]
+        return [record for record in records if record.position > last][:limit]
 
     # ── Commands, events, logs ──
 
@@ -280,7 +280,12 @@ class MemoryReadStore:
             event
             for event in (() if job is None else job.events)
             if event.seq > after
-            and (node_ids is None or event.node is None or event.node in node_ids or event.type in _FAILURES)
+            and (
+                node_ids is None
+                or event.node_id is None
+                or event.node_id in node_ids
+                or event.type in _FAILURES
+            )
         ]
         return events[:limit]
 

@@ -93,4 +93,4 @@ def _record(row: asyncpg.Record) -> AuditRecord:
         request_id=row["request_id"],
         details=json.loads(row["details"]),
     )
-    return AuditRecord(entry_id=row["id"], at=row["at"], entry=entry)
+    return AuditRecord.of_entry(entry, entry_id=row["id"], at=row["at"])

@@ -78,15 +78,15 @@ def footprint_record(row: Record) -> FootprintRecord | None:
     footprint = footprint_of(from_json(row["item"])) or footprint_of_output(from_json(row["output"]))
     if footprint is None:
         return None
-    return FootprintRecord(
+    child = NodeRecord(
         node_id=row["node_id"],
         parent_node_id=row["fan_out"],
         fan_out_index=row["number"],
         status=NodeStatus(row["status"]),
         attempt=row["attempt"],
         error=from_json(row["error"]),
-        footprint=footprint,
     )
+    return FootprintRecord(child, footprint)
 
 
 def task_record(row: Record) -> TaskRecord:
@@ -104,7 +104,7 @@ def stored_event(row: Record) -> StoredEvent:
         type=row["type"],
         at=row["at"],
         by=row["by"],
-        node=row["node_id"],
+        node_id=row["node_id"],
         attempt=row["attempt"],
         data=from_json(row["data"]) or {},
     )

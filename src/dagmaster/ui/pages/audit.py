@@ -11,7 +11,7 @@ from dagmaster.ui.pages.times import Moment, moment
 from dagmaster.ui.pages.workflow_rows import workflow_path
 
 if TYPE_CHECKING:
-    from dagmaster.application.views import AuditEntryView, Page
+    from dagmaster.application.views import AuditRecord, Page
 
 PATH: Final = "/ui/audit"
 MAX_DETAIL: Final = 300
@@ -32,7 +32,7 @@ class AuditQuery(ListQuery):
 class AuditRow:
     """A change. `details`: what was changed, as names and texts."""
 
-    record: AuditEntryView
+    record: AuditRecord
     at: Moment | None
     actor_href: str
     action_href: str
@@ -51,12 +51,12 @@ class AuditPage(ListPage[AuditQuery, AuditRow]):
         return "Audit"
 
 
-def audit_page(query: AuditQuery, page: Page[AuditEntryView], *, now: float, cursor: str | None) -> AuditPage:
+def audit_page(query: AuditQuery, page: Page[AuditRecord], *, now: float, cursor: str | None) -> AuditPage:
     rows = tuple(_row(entry, query, now) for entry in page.items)
     return AuditPage(query=query, rows=rows, cursor=cursor, next_cursor=page.next_cursor)
 
 
-def _row(entry: AuditEntryView, query: AuditQuery, now: float) -> AuditRow:
+def _row(entry: AuditRecord, query: AuditQuery, now: float) -> AuditRow:
     return AuditRow(
         record=entry,
         at=moment(entry.at, now),

@@ -55,7 +55,7 @@ def drain_page(view: FleetRecord, service_id: str) -> DrainPage:
     return DrainPage(
         title=f"Drain {format_name(member)}",
         service_id=get_id(member),
-        place=f"{member.host}:{member.pid}",
+        place=member.place,
         holds=f"It holds {describe_holds(member)}.",
         effect=f"{effect} The process stays until it is stopped, and can be undrained.",
         warning=lack and f"{lack}.",
@@ -72,7 +72,7 @@ def undrain_page(view: FleetRecord, service_id: str) -> DrainPage:
     return DrainPage(
         title=f"Undrain {format_name(member)}",
         service_id=get_id(member),
-        place=f"{member.host}:{member.pid}",
+        place=member.place,
         holds=f"It holds {describe_holds(member)}.",
         effect=f"It claims {'tasks' if isinstance(member, WorkerRecord) else 'jobs'} again.",
         warning="",

@@ -217,7 +217,7 @@ def _orchestrator_row(one: OrchestratorRecord) -> MemberRow:
         sentence = f"left {format_count(left.jobs, 'job')}: {_counted(parts)}"
     return MemberRow(
         member_id=one.orchestrator_id,
-        place=f"{one.host}:{one.pid}",
+        place=one.place,
         version=one.version,
         state=_state(one),
         **_lease(one),
@@ -254,7 +254,7 @@ def _worker_row(one: WorkerRecord) -> MemberRow:
             href = job_path(one.left.crashed[0].job_id, "nodes", one.left.crashed[0].node_id)
     return MemberRow(
         member_id=one.worker_id,
-        place=f"{one.host}:{one.pid}",
+        place=one.place,
         version=one.version,
         state=_state(one),
         **_lease(one),

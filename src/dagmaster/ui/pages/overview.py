@@ -168,7 +168,7 @@ def _oldest_age(queue: QueueRecord) -> str:
 def _orchestrators(fleet: FleetRecord) -> list[Member]:
     return [
         Member(
-            f"{one.host}:{one.pid}",
+            one.place,
             "orchestrator",
             state_word(one),
             f"{format_count(one.jobs, 'job')}, version {one.version}",
@@ -184,5 +184,5 @@ def _workers(fleet: FleetRecord) -> list[Member]:
         if is_settled(one):
             continue
         detail = f"{one.running} of {one.concurrency} running, queues {', '.join(one.queues) or 'all'}"
-        members.append(Member(f"{one.host}:{one.pid}", "worker", state_word(one), detail))
+        members.append(Member(one.place, "worker", state_word(one), detail))
     return members

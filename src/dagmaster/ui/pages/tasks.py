@@ -116,7 +116,7 @@ def tasks_page(
     problem: str = "",
 ) -> TasksPage:
     """Return the list of tasks in flight, or of finished ones."""
-    places = {one.worker_id: f"{one.host}:{one.pid}" for one in fleet.workers}
+    places = {one.worker_id: one.place for one in fleet.workers}
     return TasksPage(
         query=query,
         problem=problem,

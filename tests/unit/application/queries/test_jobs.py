@@ -214,9 +214,16 @@ def test_pending_commands_are_listed():
 def test_footprints_are_geojson_and_one_that_is_none_is_left_out():
     def footprint(index: int, where: object) -> FootprintRecord:
         return FootprintRecord(
-            node_id=f"tiles__{index}", parent_node_id="tiles", fan_out_index=index, status=NodeStatus.FAILED,
-            attempt=1, error={"message": f"no {SECRET}"}, footprint=where,
-        )  # fmt: skip
+            NodeRecord(
+                node_id=f"tiles__{index}",
+                parent_node_id="tiles",
+                fan_out_index=index,
+                status=NodeStatus.FAILED,
+                attempt=1,
+                error={"message": f"no {SECRET}"},
+            ),
+            where,
+        )
 
     store = FakeReadStore(
         [a_record()], footprint_records=[footprint(0, [0, 0, 1, 1]), footprint(1, "somewhere")]

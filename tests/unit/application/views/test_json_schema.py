@@ -99,9 +99,16 @@ def app() -> Application:
         progress=None,
     )  # fmt: skip
     footprint = FootprintRecord(
-        node_id="tiles__0", parent_node_id="tiles", fan_out_index=0, status=NodeStatus.FAILED, attempt=1, error=None,
-        footprint=[0, 0, 1, 1],
-    )  # fmt: skip
+        NodeRecord(
+            node_id="tiles__0",
+            parent_node_id="tiles",
+            fan_out_index=0,
+            status=NodeStatus.FAILED,
+            attempt=1,
+            error=None,
+        ),
+        [0, 0, 1, 1],
+    )
     orchestrator = OrchestratorRecord(
         orchestrator_id="1", host="h", pid=4, version="1", is_alive=False, has_died=True, lease_seconds=15.0,
         silent_seconds=20.0, age_seconds=90.0, stopped_seconds=None, jobs=2, counters={"turns": 5}, left=LEFT_JOBS,
@@ -241,7 +248,7 @@ async def a_schema() -> views.SchemaView:
     return views.SchemaView(**(await MemorySchemaAdmin().state())._asdict())
 
 
-async def some_changes() -> views.Page[views.AuditEntryView]:
+async def some_changes() -> views.Page[views.AuditRecord]:
     trail = MemoryAuditTrail()
     await trail.append([AuditEntry(actor="ada", action="job.cancel", object_kind="job", object_id="7")])
     return await list_changes(trail, AuditFilter())

@@ -12,6 +12,7 @@ from dagmaster.application.queries.jobs import job_footprints
 from dagmaster.cli.commands import jobs_footprints
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.read_store import FootprintRecord
+from dagmaster.records.nodes import NodeRecord
 from tests.unit.application.world import FakeReadStore, a_record, an_application, run
 
 if TYPE_CHECKING:
@@ -20,9 +21,16 @@ if TYPE_CHECKING:
 
 def a_footprint(index: int, footprint: Any) -> FootprintRecord:
     return FootprintRecord(
-        node_id=f"tiles__{index}", parent_node_id="tiles", fan_out_index=index, status=NodeStatus.COMPLETED, attempt=1,
-        error=None, footprint=footprint,
-    )  # fmt: skip
+        NodeRecord(
+            node_id=f"tiles__{index}",
+            parent_node_id="tiles",
+            fan_out_index=index,
+            status=NodeStatus.COMPLETED,
+            attempt=1,
+            error=None,
+        ),
+        footprint,
+    )
 
 
 A_TILE = a_footprint(0, [0, 0, 1, 1])

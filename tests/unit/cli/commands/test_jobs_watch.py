@@ -52,7 +52,7 @@ def test_many_attempts_that_were_lost_with_a_worker_are_one_line():
                 type="AttemptLost",
                 at=float(n),
                 by="o",
-                node=f"tiles__{n}",
+                node_id=f"tiles__{n}",
                 attempt=1,
                 data={"worker": "h:7"},
             ),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from dagmaster.application.views import AuditEntryView
+from dagmaster.application.views import AuditRecord
 from dagmaster.cli.render.changes_page import changes_page
 from tests.unit.cli.render.drawing import drawn
 
 
-def an_entry(**fields: Any) -> AuditEntryView:
+def an_entry(**fields: Any) -> AuditRecord:
     entry: dict[str, Any] = {
         "entry_id": "1", "at": 1_767_225_600.0, "actor": "ada@example.com", "key_id": "115601869557067777",
         "action": "worker.deregister", "object_kind": "job", "object_id": "115601869557067776", "request_id": None,
         "details": {"node_id": "tiles__47", "host": "worker-7.example.com"},
     }  # fmt: skip
-    return AuditEntryView(**{**entry, **fields})
+    return AuditRecord(**{**entry, **fields})
 
 
 def test_a_change_is_a_line_of_80_columns_with_its_details_below():
