@@ -63,7 +63,7 @@ def a_turn(claimed: ClaimedJob, graph: Graph = ONE, **fields: Any) -> TurnCommit
     job = Job.rebuild(graph, claimed.row, claimed.nodes)
     job.status = JobStatus.RUNNING
     seq = claimed.event_seq + len(fields.get("events", ()))
-    return TurnCommit(job, claimed.epoch, seq, claimed.priority, **fields)
+    return TurnCommit(job, claimed.epoch, seq, claimed.new.priority, **fields)
 
 
 def a_task(
@@ -154,7 +154,7 @@ class Played:
         orchestrator = orchestrator or await world.orchestrator()
         await submitted(world, client, graph, inputs=json.dumps(inputs))
         (claimed,) = await orchestrator.claim(10)
-        definition = await orchestrator.definition(claimed.content_hash)
+        definition = await orchestrator.definition(claimed.new.content_hash)
         assert definition is not None
         played = cls(
             world, orchestrator, worker, OwnedJob(claimed, compile_definition(definition), orchestrator)

@@ -31,10 +31,10 @@ async def test_a_job_says_what_it_was_resumed_from_and_what_is_to_be_redone(worl
     first = await submitted(world, client)
     second = await submitted(world, client, resumed_from=first, redo=("b", "a"))
     claimed = {each.row.id: each for each in await orchestrator.claim(10)}
-    assert (claimed[first].resumed_from, claimed[first].redo) == (None, ())
-    assert (claimed[second].resumed_from, claimed[second].redo) == (first, ("b", "a"))
+    assert (claimed[first].new.resumed_from, claimed[first].new.redo) == (None, ())
+    assert (claimed[second].new.resumed_from, claimed[second].new.redo) == (first, ("b", "a"))
     (again,) = await orchestrator.load_owned([second])
-    assert (again.resumed_from, again.redo) == (first, ("b", "a"))
+    assert (again.new.resumed_from, again.new.redo) == (first, ("b", "a"))
     submits = [(await world.events(job_id))[0].data for job_id in (first, second)]
     assert submits == [{}, {"resumed_from": first}]
 

@@ -364,7 +364,7 @@ def _said(claimed: ClaimedJob) -> tuple[Any, ...]:
         claimed.row.status,
         claimed.epoch,
         claimed.event_seq,
-        claimed.priority,
+        claimed.new.priority,
         dict(claimed.tasks),
     )
 

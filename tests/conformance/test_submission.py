@@ -38,14 +38,14 @@ async def test_a_claimed_job_is_what_was_submitted(world):
     )
     (claimed,) = await orchestrator.claim(10)
     assert claimed.row.id == job_id
-    assert (claimed.workflow_id, claimed.version, claimed.content_hash) == (
+    assert (claimed.new.workflow_id, claimed.new.version, claimed.new.content_hash) == (
         ONE.workflow_id,
         ONE.version,
         ONE.content_hash,
     )
     assert list(claimed.inputs.items()) == [("b", [1, None]), ("a", "ä")]
-    assert (claimed.env, claimed.priority, claimed.queue) == ({"E": "1"}, 7, "run:x")
-    assert (claimed.workflows, claimed.depth, claimed.parent) == ({"other": "hash"}, 0, None)
+    assert (claimed.env, claimed.new.priority, claimed.new.queue) == ({"E": "1"}, 7, "run:x")
+    assert (claimed.workflows, claimed.new.depth, claimed.new.parent) == ({"other": "hash"}, 0, None)
     assert (claimed.nodes, claimed.tasks, claimed.event_seq) == ((), {}, 2)
 
 

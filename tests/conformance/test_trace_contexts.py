@@ -9,7 +9,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 async def test_the_owner_and_the_worker_get_the_trace_context_of_the_submit(world):
     scene = await Scene.begin(world, trace_parent=TRACE)
-    assert (await scene.now()).trace_parent == TRACE
+    assert (await scene.now()).new.trace_parent == TRACE
     await scene.dispatch()
     worker = await world.worker("q")
     (task,) = await worker.claim(10)
@@ -18,4 +18,4 @@ async def test_the_owner_and_the_worker_get_the_trace_context_of_the_submit(worl
 
 async def test_a_job_without_a_trace_has_none(world):
     scene = await Scene.begin(world)
-    assert (await scene.now()).trace_parent is None
+    assert (await scene.now()).new.trace_parent is None

@@ -368,10 +368,10 @@ async def test_a_child_job_has_what_its_parent_has(world):
     scene, child = await with_child(world)
     other = await world.orchestrator()
     (claimed,) = await other.claim(10)
-    assert (claimed.row.id, claimed.depth, claimed.priority) == (child, 1, 8)
-    assert claimed.parent == ParentNode(scene.job_id, "a", 1)
+    assert (claimed.row.id, claimed.new.depth, claimed.new.priority) == (child, 1, 8)
+    assert claimed.new.parent == ParentNode(scene.job_id, "a", 1)
     assert (claimed.inputs, claimed.env) == ({"i": 1}, {"E": "1"})
-    assert (claimed.workflow_id, claimed.content_hash) == (ONE.workflow_id, ONE.content_hash)
+    assert (claimed.new.workflow_id, claimed.new.content_hash) == (ONE.workflow_id, ONE.content_hash)
     assert (await world.job(child)).submitted_by == "ada"
     assert [(event.seq, event.type) for event in await world.events(child)] == [
         (1, "JobSubmitted"),
@@ -382,7 +382,7 @@ async def test_a_child_job_has_what_its_parent_has(world):
 async def test_a_child_job_goes_to_the_queue_of_its_parent(world):
     scene, child = await with_child(world, queue="run:7", workflows='{"w": "h"}')
     (claimed,) = await scene.orchestrator.claim(10, "run:7")
-    assert (claimed.row.id, claimed.queue, claimed.workflows) == (child, "run:7", {"w": "h"})
+    assert (claimed.row.id, claimed.new.queue, claimed.workflows) == (child, "run:7", {"w": "h"})
 
 
 async def test_a_new_child_job_wakes_the_orchestrators(world):
@@ -403,7 +403,7 @@ async def test_the_parent_of_a_finished_job_gets_its_outcome(world):
     await world.deliver_notifications()
     scene.orchestrator.wakeup.clear()
     scene.orchestrator.pending_kinds.clear()
-    turn = a_turn(claimed, events=[AuditEvent(EventType.JOB_FINISHED)], parent=claimed.parent)
+    turn = a_turn(claimed, events=[AuditEvent(EventType.JOB_FINISHED)], parent=claimed.new.parent)
     turn.job.status = JobStatus.FAILED
     turn.finished = FinishJob(JobStatus.FAILED, None, {"kind": "error", "message": "no"})
     assert await other.commit_turns([turn], other.clock.now()) == {child}
@@ -429,7 +429,7 @@ async def test_the_last_child_of_a_node_is_found_if_it_did_not_work_out(world, e
     if ended is not None:
         other = await world.orchestrator()
         (claimed,) = await other.claim(10)
-        turn = a_turn(claimed, events=[AuditEvent(EventType.JOB_FINISHED)], parent=claimed.parent)
+        turn = a_turn(claimed, events=[AuditEvent(EventType.JOB_FINISHED)], parent=claimed.new.parent)
         turn.job.status, turn.finished = ended, FinishJob(ended, None, None)
         assert await other.commit_turns([turn], other.clock.now()) == {child}
     places = [(scene.job_id, "a"), (scene.job_id, "b")]
@@ -440,7 +440,7 @@ async def test_the_last_child_of_a_node_is_found_if_it_did_not_work_out(world, e
     )
     assert await scene.orchestrator.unfinished_children(places) == {}
     *_, again = sorted(await (await world.orchestrator()).claim(10), key=lambda each: int(each.row.id))
-    assert again.resumed_from == child
+    assert again.new.resumed_from == child
 
 
 @pytest.mark.parametrize(("asked", "hears"), [([("a", 1)], ["cancel"]), ([("a", 2), ("b", 1)], [])])

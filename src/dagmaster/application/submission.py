@@ -69,8 +69,6 @@ class JobRequest(JobOptions):
     """Inputs as text, parsed as the workflow declares them. They win over `inputs`."""
     workflows: Mapping[str, str] = field(default_factory=dict)
     """Stored graphs that the job uses for its child jobs: content hashes by workflow id."""
-    resumed_from: str | None = None
-    redo: tuple[str, ...] = ()
 
     def accepted_inputs(self, graph: Graph) -> JsonObject:
         """Return the inputs with defaults, as this graph declares them; raise `InputsInvalid`."""
@@ -303,8 +301,6 @@ class JobSubmitter:
             env=self._env,
             body_hash=None if request.idempotency_key is None else _hash_request(request, graph, inputs),
             workflows=_dump(request.child_workflows()),
-            resumed_from=request.resumed_from,
-            redo=tuple(request.redo),
         )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def graph_of(claimed: ClaimedJob, graphs: GraphCache) -> Graph:
-    graph = await graphs.get(claimed.content_hash)
+    graph = await graphs.get(claimed.new.content_hash)
     if not claimed.batches:
         return graph
     return grow_graph(graph, read_batches(claimed.batches, graphs.limits))

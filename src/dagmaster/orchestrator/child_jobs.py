@@ -92,7 +92,7 @@ class ChildJobs:
         self, owned: OwnedJob, request: ChildJobRequest, unfinished: Mapping[str, str]
     ) -> NewJob | JsonObject:
         spec = request.workflow
-        if owned.depth + 1 >= MAX_DEPTH:
+        if owned.new.depth + 1 >= MAX_DEPTH:
             return failure("too_deep", f"child jobs nest at most {MAX_DEPTH} deep")
         try:
             graph = await self._find(owned, spec)
@@ -122,7 +122,7 @@ class ChildJobs:
             content_hash=graph.content_hash,
             inputs=json.dumps(inputs),
             parent=ParentNode(owned.job.id, request.node, request.attempt),
-            depth=owned.depth + 1,
+            depth=owned.new.depth + 1,
             resumed_from=unfinished.get(request.node),
         )
 

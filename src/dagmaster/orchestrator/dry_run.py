@@ -5,6 +5,7 @@ No task is dispatched and nothing is written; values that the turns make are kep
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from dagmaster.orchestrator.child_jobs import ChildJobs
 from dagmaster.orchestrator.graph_cache import GraphCache
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.orchestrator.turn import run_turn
-from dagmaster.ports.job_records import ClaimedJob
+from dagmaster.ports.job_records import ClaimedJob, NewJob
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKind
 
@@ -43,12 +44,11 @@ async def dry_run_job(
     redo: tuple[str, ...] = (),
 ) -> Job:
     """Return the new job as it is when tasks have to run. `source`: the job whose results are reused."""
-    claimed = ClaimedJob(
-        row=JobRow(id=""), workflow_id=graph.workflow_id, version=graph.version,
-        content_hash=graph.content_hash, inputs=inputs, env=env, priority=5, epoch=0, event_seq=0, depth=0,
-        queue=None, workflows=workflows, parent=None,
-        resumed_from=None if source is None else source.job_id, redo=redo,
+    new = NewJob(
+        id="", workflow_id=graph.workflow_id, version=graph.version, content_hash=graph.content_hash,
+        inputs=json.dumps(inputs), env=json.dumps(env), workflows=json.dumps(workflows), redo=redo,
     )  # fmt: skip
+    claimed = ClaimedJob(new=new, row=JobRow(id=new.id), epoch=0, event_seq=0)
     values = _DryRunValues(results)
     owned = OwnedJob(claimed, _without_limits(graph), values, source=source, reusable=results)
     values.job = owned.job

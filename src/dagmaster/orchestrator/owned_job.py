@@ -34,22 +34,18 @@ class OwnedJob:
     """One owned job. On any doubt it is dropped and loaded again from its rows."""
 
     __slots__ = (
-        "depth",
         "epoch",
         "event_seq",
         "is_fresh",
         "job",
         "last_batch_order",
-        "parent",
-        "priority",
-        "queue",
+        "new",
         "reuse",
         "scopes",
         "secrets",
         "sources",
         "stored",
         "tasks",
-        "trace_parent",
         "values",
         "workflows",
     )
@@ -65,23 +61,17 @@ class OwnedJob:
     ) -> None:
         self.is_fresh = claimed.row.status is JobStatus.PENDING and not claimed.nodes
         self.job = Job.rebuild(graph, claimed.row, claimed.nodes)
-        self.scopes = ExpressionScopes(self.job, claimed.inputs, claimed.env)
-        self.reuse = ResultReuse(
-            self.job, claimed.inputs, source=source, reusable=reusable, redo=claimed.redo
-        )
+        self.new, inputs = claimed.new, claimed.inputs
+        self.scopes = ExpressionScopes(self.job, inputs, claimed.env)
+        self.reuse = ResultReuse(self.job, inputs, source=source, reusable=reusable, redo=claimed.new.redo)
         self.epoch = claimed.epoch
-        self.trace_parent = claimed.trace_parent
         self.event_seq = claimed.event_seq
-        self.priority = claimed.priority
-        self.depth = claimed.depth
-        self.queue = claimed.queue
         self.workflows = claimed.workflows
-        self.parent = claimed.parent
         # Nodes that have a row, and the tasks in flight by node.
         self.stored = {row.id for row in claimed.nodes}
         self.last_batch_order = max((batch.accepted_order or 0 for batch in claimed.batches), default=0)
         self.tasks = dict(claimed.tasks)
-        self.secrets = secret_texts(graph.inputs, claimed.inputs)
+        self.secrets = secret_texts(graph.inputs, inputs)
         # The frozen lists of fan-outs that still start children: read once, not once a turn.
         self.sources: dict[str, list[JsonValue]] = {}
         self.values = CachedValues(self, values)

@@ -397,8 +397,8 @@ class Orchestrator:
         try:
             graph = await added_nodes.graph_of(claimed, self._graphs)
             # Only the first run reuses results: a later run is opened with the nodes to redo.
-            reuses = claimed.resumed_from is not None and claimed.row.run == 1
-            source = await self.store.load_source_job(claimed.resumed_from or "") if reuses else None
+            reuses = claimed.new.resumed_from is not None and claimed.row.run == 1
+            source = await self.store.load_source_job(claimed.new.resumed_from or "") if reuses else None
             owned = self.jobs[job_id] = OwnedJob(
                 claimed, graph, self.store, source=source, reusable=self.store
             )

@@ -36,7 +36,12 @@ async def to_commit(
 ) -> TurnCommit:
     """Return the commit of a turn. The caller adds results, commands, child jobs and audit events."""
     commit = TurnCommit(
-        owned.job, owned.epoch, owned.event_seq, owned.priority, parent=owned.parent, finished=result.finished
+        owned.job,
+        owned.epoch,
+        owned.event_seq,
+        owned.new.priority,
+        parent=owned.new.parent,
+        finished=result.finished,
     )
     stored = owned.stored
     for node in result.changed:
@@ -162,7 +167,7 @@ def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
     elif spec.code_fingerprint is not None:
         secrets = _code_alone(spec.code_fingerprint)
     return NewTask(
-        task_id, task.node, task.attempt, owned.queue or spec.queue, spec.handler, task.text, secrets,
+        task_id, task.node, task.attempt, owned.new.queue or spec.queue, spec.handler, task.text, secrets,
         spec.timeout_seconds, isolation_after(owned.job.nodes[task.node].shared_losses),
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ async def commit_turns(
     with ExitStack() as stack:
         for turn in turns:
             job_id = turn.job.id
-            trace_parent = jobs[job_id].trace_parent if job_id in jobs else None
+            trace_parent = jobs[job_id].new.trace_parent if job_id in jobs else None
             if trace_parent is not None:
                 status, tasks = turn.job.status.value, len(turn.tasks)
                 stack.enter_context(

@@ -56,6 +56,10 @@ class JobOptions:
     """The W3C trace context of the submit, which the tasks of the job continue. One that is not valid is dropped."""
     is_hidden: bool = False
     """Whether lists and counts leave the job out, as one that tests a handler."""
+    resumed_from: str | None = None
+    """The job whose results are reused where they match."""
+    redo: tuple[str, ...] = ()
+    """Nodes whose results are not reused, nor those of their dependents."""
 
 
 OPTION_NAMES: Final = tuple(one.name for one in fields(JobOptions))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagmaster.ports.job_options import JobOptions
 
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.engine.model import JobRow, NodeRow
-    from dagmaster.json_types import JsonValue
     from dagmaster.ports.added_nodes import StoredBatch
 
 
@@ -29,10 +29,6 @@ class NewJob(JobOptions):
     workflows: str = "{}"
     parent: ParentNode | None = None
     depth: int = 0
-    # The job whose results are reused where they match; but not those of the nodes in `redo`, nor of their
-    # dependents.
-    resumed_from: str | None = None
-    redo: tuple[str, ...] = ()
 
 
 class ParentNode(NamedTuple):
@@ -61,26 +57,35 @@ class StoredWorkflow(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ClaimedJob:
-    """A job that this orchestrator owns, with all its stored state but the values."""
+    """A job that this orchestrator owns, with all its stored state but the values.
 
+    `new`: what was submitted; what only readers need of it is not loaded.
+    """
+
+    new: NewJob
     row: JobRow
-    workflow_id: str
-    version: int
-    content_hash: str
-    inputs: Mapping[str, JsonValue]
-    env: Mapping[str, str]
-    priority: int
     epoch: int
     event_seq: int
-    depth: int
-    queue: str | None
-    workflows: Mapping[str, str]
-    parent: ParentNode | None
     nodes: Sequence[NodeRow] = ()
     tasks: Mapping[str, str] = field(default_factory=dict)
     """Ids of the tasks in flight, by node."""
-    resumed_from: str | None = None
-    redo: tuple[str, ...] = ()
-    trace_parent: str | None = None
     batches: Sequence[StoredBatch] = ()
     """The nodes that were added to its graph, in order."""
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return _read(self.new.inputs)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return _read(self.new.env)
+
+    @property
+    def workflows(self) -> dict[str, str]:
+        return _read(self.new.workflows)
+
+
+def _read(text: str) -> dict[str, Any]:
+    # Most of these are empty, and the decoder takes a microsecond for nothing.
+    values: dict[str, Any] = {} if text == "{}" else json.loads(text)
+    return values

@@ -88,7 +88,7 @@ async def plan(
     try:
         stored = await store.load_job(old)
         assert stored is not None
-        definition = await store.definition(stored.content_hash)
+        definition = await store.definition(stored.new.content_hash)
         source, graph = await store.load_source_job(old), world.graph(text)
         now = store.clock.now()
         job = await dry_run_job(store, graph, inputs=inputs, env={}, workflows={}, source=source, now=now)

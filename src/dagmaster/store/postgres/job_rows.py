@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.ports.job_columns import Use, columns_with
-from dagmaster.ports.job_records import ClaimedJob, ParentNode
+from dagmaster.ports.job_records import ClaimedJob, NewJob, ParentNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _COPIED: Final = tuple(
-    column for column in columns_with(Use.CLAIM) if column.name in ClaimedJob.__dataclass_fields__
+    column for column in columns_with(Use.CLAIM) if column.name in NewJob.__dataclass_fields__
 )
 
 
@@ -34,12 +34,12 @@ def claimed_job(
     if row["parent_job_id"] is not None:
         parent = ParentNode(str(row["parent_job_id"]), row["parent_node_id"], row["parent_attempt"])
     fields = {column.name: _read(row[column.name], column.type) for column in _COPIED}
-    fields["redo"] = tuple(fields["redo"])
+    fields["redo"] = tuple(_load(fields["redo"]))
     return ClaimedJob(
-        **fields,
+        new=NewJob(**fields, parent=parent),
         row=job_row(row),
         epoch=row["owner_epoch"],
-        parent=parent,
+        event_seq=row["event_seq"],
         nodes=tuple(nodes),
         tasks=tasks,
         batches=batches,
@@ -47,8 +47,6 @@ def claimed_job(
 
 
 def _read(value: Any, type_: str) -> Any:
-    if type_ == "json":
-        return _load(value)
     return str(value) if type_ == "bigint" and value is not None else value
 
 
