@@ -22,7 +22,8 @@ from dagmaster.orchestrator.turn_commit import to_commit
 from dagmaster.ports.job_records import NewJob
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
-from dagmaster.ports.turn_records import NewTask, TurnCommit
+from dagmaster.ports.tasks import NewTask
+from dagmaster.ports.turn_records import TurnCommit
 from tests import patience
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def a_turn(claimed: ClaimedJob, graph: Graph = ONE, **fields: Any) -> TurnCommit
     job = Job.rebuild(graph, claimed.row, claimed.nodes)
     job.status = JobStatus.RUNNING
     seq = claimed.event_seq + len(fields.get("events", ()))
+    for task in fields.get("tasks", ()):
+        task.job_id = job.id
     return TurnCommit(job, claimed.epoch, seq, claimed.new.priority, **fields)
 
 
@@ -76,8 +79,10 @@ def a_task(
     isolation: Isolation = Isolation.SHARED,
     handler: str = "h",
 ) -> NewTask:
-    """Return a task to dispatch."""
-    return NewTask(world.ids.new(), node, attempt, queue, handler, params, None, 60.0, isolation)
+    """Return a task to dispatch; `a_turn` makes it one of its job."""
+    return NewTask(
+        world.ids.new(), "", node, handler, attempt, params, None, 60.0, queue=queue, isolation=isolation
+    )
 
 
 async def stops_of(worker: WorkerStore, held: list[str], counters: dict[str, Any]) -> set[str]:

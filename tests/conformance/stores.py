@@ -219,7 +219,7 @@ class MemoryWorld:
     async def attempts(self, job_id: str) -> list[SeenAttempt]:
         return [
             SeenAttempt(
-                node, attempt, each.result.status, _json(each.result.error), _json(each.progress),
+                node, attempt, each.result.status, _json(each.result.error), _json(each.task.progress),
                 each.result.started_at is not None,
             )
             for (of, node, attempt), each in sorted(self.database.attempts.items())

@@ -31,7 +31,8 @@ from dagmaster.host.snowflakes import Snowflakes
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.read_store import TaskFilter
 from dagmaster.ports.task_ledger import TaskReport
-from dagmaster.ports.turn_records import NewTask, Withdrawal
+from dagmaster.ports.tasks import NewTask
+from dagmaster.ports.turn_records import Withdrawal
 from tests.conformance.jobs import ONE, a_job, a_turn
 from tests.conformance.stores import MemoryWorld, PostgresWorld, SeenAttempt
 
@@ -227,7 +228,7 @@ class Alike(RuleBasedStateMachine):
         out = sorted(task for worker in self.workers for task in worker.held)
         if kind == "dispatch":
             attempt = self.attempts[job_id, node] = self.attempts.get((job_id, node), 0) + 1
-            task = NewTask(self.ids.new(), node, attempt, "q", "h", "{}", None, 60.0)
+            task = NewTask(self.ids.new(), job_id, node, "h", attempt, "{}", None, 60.0, queue="q")
             return [{"tasks": [task]}, {"tasks": [task]}]
         if kind == "take":
             result = self.both(lambda place: owner.stores[place].read_results(100))

@@ -22,7 +22,8 @@ from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ports.job_records import NewJob, ParentNode
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.read_store import NodeFilter
-from dagmaster.ports.turn_records import NewTask, TaskResult, TurnCommit, Withdrawal
+from dagmaster.ports.tasks import NewTask
+from dagmaster.ports.turn_records import TaskResult, TurnCommit, Withdrawal
 from dagmaster.store.postgres import client_store, remote_workers, turn_statement, worker_store
 from dagmaster.store.postgres import connection as connection_module
 from dagmaster.store.postgres.audit_trail import entries_query
@@ -72,7 +73,7 @@ def a_commit() -> TurnCommit:
     return TurnCommit(
         job, 1, 4, 5, results=[3], notified_results=[result], commands=[4], added=[node], changed=[node],
         batches={1: 1}, reopened=["a"], adders=["a"],
-        tasks=[NewTask("5", "a", 1, "q", "h", "{}", None, 60.0)],
+        tasks=[NewTask("5", "1", "a", "h", 1, "{}", None, 60.0, queue="q")],
         withdrawals=[Withdrawal("6", AttemptStatus.RELEASED)], stops=["7"], children=[child],
         cancelled_children=[("a", 1)], events=[event, event], parent=ParentNode("8", "b", 1),
         finished=FinishJob(JobStatus.COMPLETED),

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.ports.task_source import ClaimedTask
     from dagmaster.ports.turn_records import TurnCommit
-    from dagmaster.store.memory.database import StoredTask
 
 
 class NoEpochCheck(MemoryOrchestratorStore):
@@ -129,7 +128,7 @@ class ReportWithoutDeleting(MemoryWorkerStore):
     """A reported task stays in its queue."""
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
-        before: dict[str, StoredTask] = dict(self._database.queue)
+        before = {task_id: replace(task) for task_id, task in self._database.queue.items()}
         accepted = await super().report(reports)
         self._database.queue.update({task_id: before[task_id] for task_id in accepted})
         return accepted

@@ -18,7 +18,8 @@ from dagmaster.engine.events import (
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
 from dagmaster.engine.status import AttemptStatus, NodeStatus, isolation_after
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
-from dagmaster.ports.turn_records import NewTask, TurnCommit, Withdrawal
+from dagmaster.ports.tasks import NewTask
+from dagmaster.ports.turn_records import TurnCommit, Withdrawal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -167,8 +168,9 @@ def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
     elif spec.code_fingerprint is not None:
         secrets = _code_alone(spec.code_fingerprint)
     return NewTask(
-        task_id, task.node, task.attempt, owned.new.queue or spec.queue, spec.handler, task.text, secrets,
-        spec.timeout_seconds, isolation_after(owned.job.nodes[task.node].shared_losses),
+        task_id, owned.job.id, task.node, spec.handler, task.attempt, task.text, secrets, spec.timeout_seconds,
+        queue=owned.new.queue or spec.queue,
+        isolation=isolation_after(owned.job.nodes[task.node].shared_losses),
     )  # fmt: skip
 
 

@@ -8,11 +8,12 @@ what a worker with a connection knows by itself: which tasks it holds, and what 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dagmaster.ports.task_journal import TaskJournal
 from dagmaster.ports.task_ledger import TaskLedger
 from dagmaster.ports.task_source import TaskSource
+from dagmaster.ports.tasks import Task
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,15 +42,12 @@ class NewWorker:
     """The version of each of its handlers, by name: it gets tasks of these only."""
 
 
-class HeldTask(NamedTuple):
+@dataclass(slots=True, kw_only=True)
+class HeldTask(Task):
     """A task that a worker holds. `is_stopping`: it has to stop."""
 
-    task_id: str
     token: int
-    job_id: str
-    node_id: str
     attempt: int
-    handler: str
     secrets: str | None
     is_stopping: bool
     running_seconds: float

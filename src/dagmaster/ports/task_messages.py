@@ -18,9 +18,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dagmaster.engine.status import Isolation
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import Checkpoint
+from dagmaster.ports.tasks import QueuedTask
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
@@ -31,16 +31,14 @@ VERSION = 1
 
 
 @dataclass(slots=True)
-class TaskMessage:
-    """One attempt at a node, for a worker. `params` may contain secrets: they are not in the repr."""
+class TaskMessage(QueuedTask):
+    """One attempt at a node, for a worker. `params` may contain secrets: they are not in the repr.
 
-    task_id: str
-    job_id: str
-    node_id: str
-    handler: str
+    The queue, to which tasks that it adds go, and the isolation are not part of the JSON: the worker knows them.
+    """
+
     params: dict[str, Any] = field(default_factory=dict, repr=False)
     timeout_seconds: float | None = None
-    retry_count: int = 0
     attempt: int = 1
     checkpoint: Checkpoint | None = field(default=None, repr=False)
     dispatched_at: float | None = None
@@ -52,14 +50,13 @@ class TaskMessage:
     """Guards every report about this claim of the task. None: the message was not claimed, as in a test."""
     # The params are JSON and not shared: a handler may get them without a copy. Not part of the JSON.
     own_params: bool = False
-    # Whether it needs a process of its own. Not part of the JSON: the worker that claimed the task decides
-    # it.
-    isolation: Isolation = Isolation.SHARED
     # The handler's code of the submitter, if it is recorded. Not part of the JSON: only Python can compare
     # it.
     code_fingerprint: str | None = None
-    # The queue that it was claimed from: tasks that it adds go there, too. Not part of the JSON.
-    queue: str = ""
+
+    @property
+    def retry_count(self) -> int:
+        return self.attempt - 1
 
     def to_json(self) -> dict[str, Any]:
         """Return the message as plain JSON data."""
@@ -94,7 +91,7 @@ class TaskMessage:
             raise PermanentError(
                 f"the task message is invalid: {'; '.join(errors)}", kind="invalid_message"
             ) from None
-        values = {name: getattr(message, name) for name in _Message.model_fields if name != "version"}
+        values = {name: getattr(message, name) for name in _Message.model_fields.keys() - _DERIVED}
         values["attempt"] = message.attempt or message.retry_count + 1
         values["checkpoint"] = message.checkpoint and Checkpoint.from_json(message.checkpoint.model_dump())
         values["dispatched_at"] = message.dispatched_at and message.dispatched_at.timestamp()
@@ -150,6 +147,7 @@ def add_ending(outcome: Outcome | None, how: str, **details: Any) -> Outcome | N
     return Failed({**error, "message": f"{error['message']}; {how}", **details}, outcome.permanent)
 
 
+_DERIVED = {"version", "retry_count"}
 # Ids are decimal strings in our JSON; numbers of other writers are accepted.
 _Id = Annotated[
     str, BeforeValidator(lambda value: str(value) if type(value) is int else value), Field(min_length=1)

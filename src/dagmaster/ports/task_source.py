@@ -11,11 +11,11 @@ the ledger has expired or deregistered the worker: a new registration has a new 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from dagmaster.engine.status import Isolation
 from dagmaster.ports.ids import EPOCH_MS
+from dagmaster.ports.tasks import NewTask
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,26 +25,16 @@ _FENCE_TIME_BITS: Final = 41
 
 
 @dataclass(slots=True)
-class ClaimedTask:
+class ClaimedTask(NewTask):
     """A task that this worker holds under a lease token."""
 
-    task_id: str
-    token: int
-    job_id: str
-    node_id: str
-    attempt: int
-    handler: str
-    params: str
-    secrets: str | None
-    timeout_seconds: float
+    token: int = field(kw_only=True)
     dispatched_at: float
-    checkpoint: str | None
+    checkpoint: str | None = None
     workflow: str = ""
     claimed_at: float = 0.0
     """By the clock of the store, which orders the claims of all workers."""
-    isolation: Isolation = Isolation.SHARED
     trace_parent: str | None = None
-    queue: str = ""
 
     @property
     def fencing_token(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.engine.status import Isolation
 from dagmaster.ports.json_text import JsonText
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.audit_events import AuditEvent
     from dagmaster.ports.job_records import NewJob, ParentNode
+    from dagmaster.ports.tasks import NewTask
 
 CONTENT: Final = (
     "id", "job_id", "node_id", "attempt", "status", "permanent", "output", "output_ref", "error", "started_at",
@@ -67,25 +67,6 @@ class Command:
     body: dict[str, Any]
     sent_by: str
     at: float
-
-
-@dataclass(slots=True)
-class NewTask:
-    """A task for a worker.
-
-    `secrets`: the places of secrets in the params, the values to redact, and the fingerprint of the submitter's code;
-    None if there is nothing of these, as for most tasks.
-    """
-
-    task_id: str
-    node_id: str
-    attempt: int
-    queue: str
-    handler: str
-    params: str
-    secrets: str | None
-    timeout_seconds: float
-    isolation: Isolation = Isolation.SHARED
 
 
 @dataclass(slots=True)

@@ -333,7 +333,7 @@ class Oracle:
 
     def _check_charge(self, task_id: str, worker: str, held: int) -> None:
         """Check that a lost task was charged exactly if its worker held no other."""
-        results = (stored for stored in self._database.results.values() if stored.task_id == task_id)
+        results = (stored for stored in self._database.results.values() if stored.task.task_id == task_id)
         is_charged = any(json.loads(stored.result.error or "{}").get("alone") for stored in results)
         if is_charged != (held == 1):
             violate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.expressions.templates import attach_secrets, fill_secrets
 from dagmaster.engine.status import AttemptStatus
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.remote_workers import HeldTask
     from dagmaster.ports.task_source import ClaimedTask
 
 
@@ -55,7 +56,6 @@ def make_message(
         handler=task.handler,
         params=params,
         timeout_seconds=task.timeout_seconds,
-        retry_count=task.attempt - 1,
         attempt=task.attempt,
         checkpoint=None if task.checkpoint is None else Checkpoint.from_stored(json.loads(task.checkpoint)),
         dispatched_at=task.dispatched_at,
@@ -120,32 +120,8 @@ def _fingerprint(name: str, value: str) -> str:
     return hashlib.scrypt(value.encode(errors="surrogateescape"), salt=salt, n=2**14, r=8, p=1, dklen=8).hex()
 
 
-class ReportedTask(Protocol):
-    """What a report has to know of its task."""
-
-    @property
-    def task_id(self) -> str:
-        """Return the id of the task."""
-
-    @property
-    def token(self) -> int:
-        """Return the lease token."""
-
-    @property
-    def job_id(self) -> str:
-        """Return the job."""
-
-    @property
-    def node_id(self) -> str:
-        """Return the node."""
-
-    @property
-    def attempt(self) -> int:
-        """Return the number of the attempt."""
-
-
 async def make_report(
-    task: ReportedTask, outcome: Outcome, blobs: OutputBlobs, version: str | None
+    task: ClaimedTask | HeldTask, outcome: Outcome, blobs: OutputBlobs, version: str | None
 ) -> TaskReport:
     """Return the report of an outcome. `version`: that of the handler, which is stored with a success."""
     match outcome:
@@ -166,7 +142,9 @@ async def make_report(
             )
 
 
-def _success(task: ReportedTask, outcome: Succeeded, output: JsonText, version: str | None) -> TaskReport:
+def _success(
+    task: ClaimedTask | HeldTask, outcome: Succeeded, output: JsonText, version: str | None
+) -> TaskReport:
     metrics = json.dumps(outcome.metrics) if outcome.metrics else None
     report = TaskReport(
         task.task_id, task.token, AttemptStatus.COMPLETED, output=output, metrics=metrics,
@@ -179,7 +157,7 @@ def _success(task: ReportedTask, outcome: Succeeded, output: JsonText, version: 
 
 
 async def _report_large(
-    task: ReportedTask, outcome: Succeeded, text: str, blobs: OutputBlobs, version: str | None
+    task: ClaimedTask | HeldTask, outcome: Succeeded, text: str, blobs: OutputBlobs, version: str | None
 ) -> TaskReport:
     # Named by the claim: the blob of a rejected report is unreferenced.
     name = f"jobs/{task.job_id}/{task.node_id}/{task.attempt}-{task.token}.json"

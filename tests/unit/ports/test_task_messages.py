@@ -32,7 +32,6 @@ def test_a_message_survives_the_way_through_json():
         handler="h",
         params={"a": [1]},
         timeout_seconds=3.5,
-        retry_count=1,
         attempt=3,
         checkpoint=Checkpoint("half", {"n": 1}, ("a.tif",)),
         dispatched_at=1_767_225_600.0,

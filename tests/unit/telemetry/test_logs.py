@@ -17,7 +17,7 @@ from dagmaster.telemetry.logs import JsonFormatter, TextFormatter, job_fields, t
 from dagmaster.worker import task_lines
 
 CANARY = "hunter2-canary"
-TASK = ClaimedTask("9", 1, "7", "tile", 2, "cut", "{}", None, 60.0, 0.0, None)
+TASK = ClaimedTask("9", "7", "tile", "cut", 2, "{}", None, 60.0, 0.0, token=1)
 
 
 def a_record(message: str, *args: object, **fields: Any) -> logging.LogRecord:

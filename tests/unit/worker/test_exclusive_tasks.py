@@ -53,8 +53,8 @@ class World:
     def add(self, name: str, isolation: Isolation = Isolation.SHARED) -> str:
         self._count += 1
         task = StoredTask(
-            str(self._count), "1", name, 1, "q", 5, "work", f'{{"name": "{name}"}}', None, 60.0,
-            self.database.clock.now() - 100.0, isolation=isolation,
+            str(self._count), "1", name, "work", 1, f'{{"name": "{name}"}}', None, 60.0, 5,
+            self.database.clock.now() - 100.0, queue="q", isolation=isolation,
         )  # fmt: skip
         self.database.enqueue(task)
         self.database.notify("tasks", "q")

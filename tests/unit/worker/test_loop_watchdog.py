@@ -138,7 +138,7 @@ def test_a_pool_is_idle_without_tasks_and_after_its_loop_has_ended(monkeypatch: 
         lane = ThreadedTaskPool(lambda: runner, 1, lambda _reports: None)
         result = [lane.is_idle]
         # One that never comes to an end.
-        lane._tasks["5"] = ClaimedTask("5", 7, "1", "a", 1, "it", "{}", None, 60.0, 0.0, None)
+        lane._tasks["5"] = ClaimedTask("5", "1", "a", "it", 1, "{}", None, 60.0, 0.0, token=7)
         result.append(lane.is_idle)
         await lane.close()
         return [*result, lane.is_idle]

@@ -40,7 +40,7 @@ def test_two_claims_of_one_task_write_two_blobs():
 
     async def main() -> list[int]:
         tasks = [
-            ClaimedTask("5", token, "1", "a", 1, "large", "{}", None, 60.0, 0.0, None) for token in (7, 8)
+            ClaimedTask("5", "1", "a", "large", 1, "{}", None, 60.0, 0.0, token=token) for token in (7, 8)
         ]
         reports: list[TaskReport] = [await runner.run(task) for task in tasks]
         refs = [report.output.ref or "" for report in reports if report.output is not None]
@@ -66,6 +66,6 @@ def test_a_report_says_how_long_the_handler_ran_and_no_secret(outcome: Outcome, 
         executor, telemetry=TelemetryBuffer(), blobs=MemoryBlobs(), secrets=lambda _name: None
     )
     secrets = json.dumps({"hide": ["hunter2"], "places": []})
-    report = asyncio.run(runner.run(ClaimedTask("5", 7, "1", "a", 1, "h", "{}", secrets, 60.0, 0.0, None)))
+    report = asyncio.run(runner.run(ClaimedTask("5", "1", "a", "h", 1, "{}", secrets, 60.0, 0.0, token=7)))
     assert report.running_seconds == seconds
     assert "hunter2" not in f"{report}"

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.model import JobRow
-from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, in_flight_status
+from dagmaster.engine.status import AttemptStatus, JobStatus, in_flight_status
 from dagmaster.host.clocks import SystemClock
 from dagmaster.host.snowflakes import LEASED_MACHINES, Snowflakes
 from dagmaster.ports.audit_events import StoredEvent
+from dagmaster.ports.tasks import NewTask
 from dagmaster.ports.turn_records import Command, TaskResult
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.output_blobs import MemoryBlobs
@@ -82,19 +83,10 @@ class StoredJob:
 
 
 @dataclass(slots=True)
-class StoredTask:
+class StoredTask(NewTask):
     """A task in a queue, unclaimed or claimed by a worker."""
 
-    task_id: str
-    job_id: str
-    node_id: str
-    attempt: int
-    queue: str
     priority: int
-    handler: str
-    params: str
-    secrets: str | None
-    timeout_seconds: float
     dispatched_at: float
     worker_id: str | None = None
     token: int | None = None
@@ -102,7 +94,6 @@ class StoredTask:
     started_at: float | None = None
     stop_requested_at: float | None = None
     progress: str | None = None
-    isolation: Isolation = Isolation.SHARED
     batches: tuple[int, ...] = ()
 
     @property
@@ -122,13 +113,8 @@ class StoredResult:
     """A reported result with its task. Once it is processed, it is a finished attempt."""
 
     result: TaskResult
-    task_id: str
-    queue: str
-    worker_id: str | None
+    task: StoredTask
     metrics: str | None
-    progress: str | None
-    dispatched_at: float
-    claimed_at: float | None
 
 
 @dataclass(slots=True)
@@ -345,10 +331,9 @@ class MemoryDatabase:
             task.started_at, now, handler_version, _with_checkpoints(task.progress),
             ",".join(map(str, task.batches)) or None,
         )  # fmt: skip
-        self.results[result.id] = StoredResult(
-            result, task.task_id, task.queue, task.worker_id, metrics, task.progress, task.dispatched_at,
-            task.claimed_at,
-        )  # fmt: skip
+        # Params may be large, and nobody reads those of a finished task.
+        task.params = ""
+        self.results[result.id] = StoredResult(result, task, metrics)
         return result
 
     def finish_tasks(

@@ -298,5 +298,5 @@ def _finished_attempt(database: MemoryDatabase, stored: StoredResult) -> Finishe
         status=result.status,
         at=result.reported_at,
         seconds=None if result.started_at is None else result.reported_at - result.started_at,
-        where=worker_place(database, stored.worker_id),
+        where=worker_place(database, stored.task.worker_id),
     )

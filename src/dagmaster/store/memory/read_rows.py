@@ -263,18 +263,18 @@ def attempt_records(database: MemoryDatabase, job_id: str, node_id: str) -> list
             job_id=job_id,
             node_id=node_id,
             attempt=attempt,
-            task_id=stored.task_id,
+            task_id=stored.task.task_id,
             status=AttemptStatus(stored.result.status),
-            queue=stored.queue,
-            worker_id=stored.worker_id,
-            worker=worker_place(database, stored.worker_id),
-            dispatched_at=stored.dispatched_at,
-            claimed_at=stored.claimed_at,
+            queue=stored.task.queue,
+            worker_id=stored.task.worker_id,
+            worker=worker_place(database, stored.task.worker_id),
+            dispatched_at=stored.task.dispatched_at,
+            claimed_at=stored.task.claimed_at,
             started_at=stored.result.started_at,
             finished_at=stored.result.reported_at,
             error=from_json(stored.result.error),
             metrics=from_json(stored.metrics),
-            progress=progress_record(from_json(stored.progress)),
+            progress=progress_record(from_json(stored.task.progress)),
         )
         for (job, node, attempt), stored in sorted(database.attempts.items(), key=lambda item: item[0])
         if (job, node) == (job_id, node_id)
@@ -318,7 +318,7 @@ def has_started(stored: StoredResult) -> bool:
     """Return whether a handler started; as in SQL, where versions before 0003 did not store that."""
     if stored.result.started_at is not None:
         return True
-    return stored.claimed_at is not None and stored.result.status in (
+    return stored.task.claimed_at is not None and stored.result.status in (
         AttemptStatus.COMPLETED,
         AttemptStatus.FAILED,
     )

@@ -51,10 +51,10 @@ def _records(database: MemoryDatabase, job_id: str) -> Iterator[TimelineRecord]:
     for (job, node_id, attempt), stored in database.attempts.items():
         if job == job_id:
             with_attempts.add(node_id)
-            started_at = (stored.result.started_at or stored.claimed_at) if has_started(stored) else None
+            started_at = (stored.result.started_at or stored.task.claimed_at) if has_started(stored) else None
             yield TimelineRecord(
-                node_id, attempt, stored.result.status, worker_place(database, stored.worker_id), stored.dispatched_at,
-                started_at, stored.result.reported_at,
+                node_id, attempt, stored.result.status, worker_place(database, stored.task.worker_id),
+                stored.task.dispatched_at, started_at, stored.result.reported_at,
             )  # fmt: skip
     children = {
         (job.new.parent.node_id): job.created_at

@@ -153,12 +153,12 @@ def _dispatch(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, now: f
     for task in turn.tasks:
         database.enqueue(
             StoredTask(
-                task.task_id, turn.job.id, task.node_id, task.attempt, task.queue, job.new.priority, task.handler,
-                task.params, task.secrets, task.timeout_seconds, now,
+                **task.values(),
+                priority=job.new.priority,
+                dispatched_at=now,
                 stop_requested_at=now if task.task_id in turn.stopped_at_dispatch else None,
-                isolation=task.isolation,
             )
-        )  # fmt: skip
+        )
     for queue in dict.fromkeys(task.queue for task in turn.tasks):
         database.notify("tasks", queue)
 

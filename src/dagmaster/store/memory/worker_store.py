@@ -176,12 +176,15 @@ class MemoryWorkerStore(MemoryTaskNodes):
             job = database.jobs.get(task.job_id)
             claimed += [
                 ClaimedTask(
-                    task.task_id, token, task.job_id, task.node_id, task.attempt, task.handler, task.params,
-                    task.secrets, task.timeout_seconds, task.dispatched_at, _as_json(checkpoint),
-                    "" if job is None else f"{job.new.workflow_id} v{job.new.version}", now, task.isolation,
-                    None if job is None else job.new.trace_parent, task.queue,
+                    **task.values(),
+                    token=token,
+                    dispatched_at=task.dispatched_at,
+                    checkpoint=_as_json(checkpoint),
+                    workflow="" if job is None else f"{job.new.workflow_id} v{job.new.version}",
+                    claimed_at=now,
+                    trace_parent=None if job is None else job.new.trace_parent,
                 )
-            ]  # fmt: skip
+            ]
         return claimed
 
     async def other_worker_has_handler(self, task_id: str, *, by_package: bool = True) -> bool:

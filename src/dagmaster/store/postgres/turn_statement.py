@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.audit_events import AuditEvent
     from dagmaster.ports.job_records import NewJob, ParentNode
-    from dagmaster.ports.turn_records import NewTask, TaskResult, TurnCommit, Withdrawal
+    from dagmaster.ports.tasks import NewTask
+    from dagmaster.ports.turn_records import TaskResult, TurnCommit, Withdrawal
 
 Row = dict[str, Any]
 """The columns of a row that a part of turn.sql gets."""

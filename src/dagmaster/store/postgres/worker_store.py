@@ -336,10 +336,12 @@ class PostgresWorkerStore(PostgresTaskNodes):
         await asyncio.gather(*(session.close() for session in self.sessions))
 
 
-def _claimed_task(token: int, task_id: int, job_id: int, *rest: Any) -> ClaimedTask:
-    task = ClaimedTask(str(task_id), token, str(job_id), *rest)
-    task.isolation = _ISOLATIONS[task.isolation]
-    return task
+def _claimed_task(
+    token: int, queue: str, isolation: int, task_id: int, job_id: int, *rest: Any
+) -> ClaimedTask:
+    return ClaimedTask(
+        str(task_id), str(job_id), *rest, token=token, queue=queue, isolation=_ISOLATIONS[isolation]
+    )
 
 
 @lru_cache(maxsize=4)

@@ -58,14 +58,14 @@ claimed AS (
     RETURNING q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets, q.timeout_seconds, q.priority,
               q.dispatched_at, q.claimed_at, q.isolation, q.queue
 )
-SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets, q.timeout_seconds,
+SELECT q.queue, coalesce(q.isolation, 0) AS isolation, q.task_id, q.job_id, q.node_id, q.handler, q.attempt,
+       q.params, q.secrets, q.timeout_seconds,
        extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
        CASE WHEN q.attempt > 1
             THEN (SELECT json_build_object('phase', c.phase, 'data', c.data, 'artifacts', c.artifacts)
                   FROM dag_checkpoints c WHERE c.job_id = q.job_id AND c.node_id = q.node_id) END AS checkpoint,
        coalesce(j.workflow_id || ' v' || j.version, '') AS workflow,
-       extract(epoch FROM q.claimed_at)::float8 AS claimed_at, coalesce(q.isolation, 0) AS isolation, j.trace_parent,
-       q.queue
+       extract(epoch FROM q.claimed_at)::float8 AS claimed_at, j.trace_parent
 FROM claimed q
 LEFT JOIN LATERAL (SELECT j.workflow_id, j.version, j.trace_parent FROM dag_jobs j WHERE j.id = q.job_id LIMIT 1) j ON true
 ORDER BY q.priority DESC, q.task_id
