@@ -11,7 +11,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,21 +50,27 @@ class HandlerStyle(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerSpec:
-    """A handler: its function, its options, and the types of its params and output."""
+class HandlerOptions:
+    """What is declared of a handler."""
 
     name: str
+    queue: str | None = None
+    timeout_seconds: float | None = None
+    retry: RetryPolicy | None = None
+    version: str = "1"
+    isolation: str | None = None
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerSpec(HandlerOptions):
+    """A handler: its function, its options, and the types of its params and output."""
+
     function: Callable[..., Any]
     style: HandlerStyle
-    queue: str | None
-    timeout_seconds: float | None
-    retry: RetryPolicy | None
-    version: str
-    isolation: str | None
     params_model: type[BaseModel] | None
     output_model: type[BaseModel] | None
     description: str
-    aliases: tuple[str, ...]
     module: str
     signature: Signature = field(repr=False)
     returns_json: bool = False
@@ -116,17 +122,10 @@ class CheckpointableHandler(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Mark:
+class _Mark(HandlerOptions):
     """What the decorator stores on a function."""
 
-    name: str
-    queue: str | None
-    timeout_seconds: float | None
-    retry: RetryPolicy | None
-    version: str
-    isolation: str | None
-    aliases: tuple[str, ...]
-    local_names: Mapping[str, Any]
+    local_names: Mapping[str, Any] = field(default_factory=dict)
     # Of a task: the function, which the marked object stands for. Its result is any JSON value.
     task: Callable[..., Any] | None = None
 
@@ -215,11 +214,7 @@ def entrypoint_spec(function: Callable[..., Any], name: str) -> HandlerSpec:
     mark = mark_of(function)
     if mark is not None:
         return _read_spec(function, replace(mark, name=name, aliases=()))
-    mark = _Mark(
-        name=name, queue=None, timeout_seconds=None, retry=None, version="1", isolation=None, aliases=(),
-        local_names={}, task=function,
-    )  # fmt: skip
-    return _read_spec(function, mark)
+    return _read_spec(function, _Mark(name=name, task=function))
 
 
 def _read_spec(function: Any, mark: _Mark) -> HandlerSpec:
@@ -234,18 +229,12 @@ def _read_spec(function: Any, mark: _Mark) -> HandlerSpec:
         place = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', '?')}"
         raise HandlerInvalid(f"handler {mark.name!r} ({place}): {error}") from error
     return HandlerSpec(
-        name=mark.name,
+        **{one.name: getattr(mark, one.name) for one in fields(HandlerOptions)},
         function=function,
         style=style,
-        queue=mark.queue,
-        timeout_seconds=mark.timeout_seconds,
-        retry=mark.retry,
-        version=mark.version,
-        isolation=mark.isolation,
         params_model=signature.params_model,
         output_model=signature.output_model,
         description=_description(function),
-        aliases=mark.aliases,
         module=getattr(function, "__module__", "") or "",
         signature=signature,
         returns_json=mark.task is not None,
