@@ -1216,7 +1216,7 @@ async def test_the_facts_of_a_diagnosis_are_the_job_its_tasks_and_their_services
     assert facts.owner is not None
     assert facts.owner.id == id_of(played.orchestrator)
     assert not facts.owner.is_dead
-    assert (facts.orchestrators, facts.failure, facts.cancelled_by, facts.cancelled_at) == (
+    assert (facts.orchestrators, facts.advance_failure, facts.cancelled_by, facts.cancelled_at) == (
         1,
         None,
         None,
@@ -1278,9 +1278,9 @@ async def test_a_diagnosis_knows_positions_in_queues_reports_and_quarantines(wor
     facts = await reader.diagnosis(played.job_id)
     assert facts is not None
     assert {node: report.status for node, report in facts.reports.items()} == {task.node_id: "COMPLETED"}
-    assert facts.failure is not None
-    assert facts.failure.error == "KeyError"
-    assert 0 < facts.failure.retry_in_seconds <= 50.0
+    assert facts.advance_failure is not None
+    assert facts.advance_failure.error == "KeyError"
+    assert 0 < facts.advance_failure.retry_in_seconds <= 50.0
 
 
 async def test_a_diagnosis_names_who_cancelled_the_job(world):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.blocking_reasons import command_reasons, reason_data
@@ -116,29 +116,19 @@ async def _explain(app: Application, record: JobRecord) -> Explanation:
     children = await app.read.child_jobs(record.job_id)
     quoted_nodes = list(nodes_to_quote(job))
     outputs = await app.read.outputs(record.job_id, quoted_nodes) if quoted_nodes else {}
-    failure = facts.failure
-    if failure is None and failed_with is not None:
-        failure = AdvanceFailure(error=failed_with, retry_in_seconds=0.0)
+    if facts.advance_failure is None and failed_with is not None:
+        facts = replace(facts, advance_failure=AdvanceFailure(error=failed_with, retry_in_seconds=0.0))
     context = DiagnosisContext(
         now=record.read_at,
         created_at=record.created_at,
         finished_at=record.finished_at,
         error=redact(record.error),
-        owner=facts.owner,
-        orchestrators=facts.orchestrators,
-        draining_orchestrators=facts.draining_orchestrators,
-        advance_failure=failure,
+        **facts.values(),
         is_local_run=record.queue is not None,
-        cancelled_by=facts.cancelled_by,
-        cancelled_at=facts.cancelled_at,
-        tasks=facts.tasks,
-        reports=facts.reports,
-        attempts=facts.attempts,
         child_jobs={
             node_id: ChildJob(id=child, status=status) for node_id, (child, status) in children.items()
         },
         approval_messages={node_id: redact(wait.message) for node_id, wait in waits.items()},
-        queues=facts.queues,
         inputs=redact.inputs(record.inputs),
         outputs={node_id: redact(output) for node_id, output in outputs.items()},
     )

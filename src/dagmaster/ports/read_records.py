@@ -9,16 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from dagmaster.engine.diagnosis.context import JobSurroundings
 
-    from dagmaster.engine.diagnosis.context import (
-        AdvanceFailure,
-        FinishedAttempt,
-        InFlightTask,
-        QueueState,
-        Service,
-    )
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dagmaster.engine.model import JobRow, NodeRow
     from dagmaster.engine.status import (
         NodeStatus,
@@ -118,7 +113,7 @@ class LogRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiagnosisFacts:
+class DiagnosisFacts(JobSurroundings):
     """A job as its owner would load it, and the facts around it that `engine.diagnosis` explains it with.
 
     Values are not among them: inputs are read with `job`, outputs with `outputs`; `application` redacts both.
@@ -126,14 +121,3 @@ class DiagnosisFacts:
 
     job: JobRow
     nodes: Sequence[NodeRow]
-    owner: Service | None
-    orchestrators: int
-    """How many are alive and claim jobs."""
-    draining_orchestrators: int
-    failure: AdvanceFailure | None
-    cancelled_by: str | None
-    cancelled_at: float | None
-    tasks: Mapping[str, InFlightTask]
-    reports: Mapping[str, FinishedAttempt]
-    attempts: Mapping[str, FinishedAttempt]
-    queues: Mapping[str, QueueState]

@@ -36,24 +36,30 @@ reports."""
 _LATE_HEARTBEAT_SECONDS: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
-    """A registered orchestrator or worker, as it is stored. `now` is the store's clock when it was read."""
+@dataclass(slots=True, kw_only=True)
+class ServiceRow:
+    """What an orchestrator or a worker registered and reports. No queues: every queue."""
+
+    started_at: float
+    heartbeat_at: float
+    stopped_at: float | None = None
+    counters: dict[str, Any] = field(default_factory=dict)
+    queues: tuple[str, ...] = ()
+    concurrency: int = 1
+    drain_requested_at: float | None = None
+    drain_seen_at: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Registration(ServiceRow):
+    """A registered orchestrator or worker, as it was read. `now`: the clock of the store then."""
 
     id: str
     host: str
     pid: int
     version: str
-    started_at: float
-    heartbeat_at: float
-    stopped_at: float | None
     lease_seconds: float
     now: float
-    counters: Mapping[str, Any] = field(default_factory=dict)
-    queues: tuple[str, ...] = ()
-    concurrency: int = 1
-    drain_requested_at: float | None = None
-    drain_seen_at: float | None = None
 
     @property
     def is_draining(self) -> bool:

@@ -24,7 +24,7 @@ OWNER = Service(id="1", where="h:4", silent_seconds=1.0, lease_seconds=15.0)
 def facts(*nodes: NodeRow, tasks: dict[str, InFlightTask] | None = None, **job: Any) -> DiagnosisFacts:
     return DiagnosisFacts(
         job=JobRow(**({"id": "7", "status": JobStatus.RUNNING} | job)),
-        nodes=nodes, owner=OWNER, orchestrators=1, draining_orchestrators=0, failure=None, cancelled_by=None, cancelled_at=None,
+        nodes=nodes, owner=OWNER, orchestrators=1, draining_orchestrators=0, advance_failure=None, cancelled_by=None, cancelled_at=None,
         tasks=tasks or {}, reports={}, attempts={}, queues={},
     )  # fmt: skip
 

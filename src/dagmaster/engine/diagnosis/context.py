@@ -5,8 +5,8 @@ Read by a store.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import in_flight_status
 from dagmaster.text_format import age
@@ -123,28 +123,36 @@ class ChildJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiagnosisContext:
-    """The context of a job. `inputs` and `outputs` are redacted.
+class JobSurroundings:
+    """The services, tasks and reports around a job. Mappings are keyed by node id, `queues` by queue."""
 
-    Mappings are keyed by node id, `queues` by queue.
-    """
-
-    now: float
-    created_at: float = 0.0
-    finished_at: float | None = None
-    error: Mapping[str, JsonValue] | None = None
     owner: Service | None = None
     orchestrators: int = 1
+    """How many are alive and claim jobs."""
     draining_orchestrators: int = 0
     advance_failure: AdvanceFailure | None = None
-    is_local_run: bool = False
     cancelled_by: str | None = None
     cancelled_at: float | None = None
     tasks: Mapping[str, InFlightTask] = field(default_factory=dict)
     reports: Mapping[str, FinishedAttempt] = field(default_factory=dict)
     attempts: Mapping[str, FinishedAttempt] = field(default_factory=dict)
+    queues: Mapping[str, QueueState] = field(default_factory=dict)
+
+    def values(self) -> dict[str, Any]:
+        """Return these facts by name, for a context."""
+        return {one.name: getattr(self, one.name) for one in fields(JobSurroundings)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisContext(JobSurroundings):
+    """The context of a job. `inputs` and `outputs` are redacted."""
+
+    now: float
+    created_at: float = 0.0
+    finished_at: float | None = None
+    error: Mapping[str, JsonValue] | None = None
+    is_local_run: bool = False
     child_jobs: Mapping[str, ChildJob] = field(default_factory=dict)
     approval_messages: Mapping[str, str] = field(default_factory=dict)
-    queues: Mapping[str, QueueState] = field(default_factory=dict)
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)
     outputs: Mapping[str, JsonValue] = field(default_factory=dict)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
-    from dagmaster.store.memory.database import MemoryDatabase, Registration
+    from dagmaster.store.memory.database import MemoryDatabase, StoredService
 
 
 class MemoryClientStore:
@@ -141,7 +141,7 @@ class MemoryClientStore:
         self._on_drain_change(service_id, audit)
         return True
 
-    def _registered(self, service_id: str) -> Registration | None:
+    def _registered(self, service_id: str) -> StoredService | None:
         database = self.database
         service = database.workers.get(service_id) or database.orchestrators.get(service_id)
         return service if service is not None and service.stopped_at is None else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.engine.model import JobRow
 from dagmaster.engine.status import AttemptStatus, JobStatus, in_flight_status
@@ -17,6 +17,7 @@ from dagmaster.host.snowflakes import LEASED_MACHINES, Snowflakes
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.tasks import NewTask
 from dagmaster.ports.turn_records import Command, TaskResult
+from dagmaster.store.fleet_state import ServiceRow
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.output_blobs import MemoryBlobs
 from dagmaster.store.result_notifications import encode_results
@@ -138,32 +139,21 @@ class StoredLog:
     text: str
 
 
-@dataclass(slots=True)
-class Registration:
-    """An orchestrator or a worker. No queues: every queue."""
+@dataclass(slots=True, kw_only=True)
+class StoredService(ServiceRow):
+    """An orchestrator or a worker."""
 
-    heartbeat_at: float
-    queues: tuple[str, ...] = ()
-    concurrency: int = 1
-    counters: dict[str, Any] = field(default_factory=dict)
     handlers: dict[str, str] = field(default_factory=dict)
-    stopped_at: float | None = None
-    started_at: float = 0.0
-    drain_requested_at: float | None = None
     drain_deadline_at: float | None = None
-    drain_seen_at: float | None = None
     remote: NewWorker | None = None
     """The registration of a worker that speaks HTTP. None: it is in this process."""
-
-    def __post_init__(self) -> None:
-        self.started_at = self.heartbeat_at
 
     @property
     def may_claim(self) -> bool:
         """Return whether it was not expired and does not drain."""
         return self.stopped_at is None and self.drain_requested_at is None
 
-    def keep_drain(self, previous: Registration | None) -> None:
+    def keep_drain(self, previous: StoredService | None) -> None:
         """Keep the request to drain the registration before, which it may not have seen."""
         if previous is not None:
             self.drain_requested_at, self.drain_deadline_at = (
@@ -207,8 +197,8 @@ class MemoryDatabase:
         self.attempts: dict[tuple[str, str, int], StoredResult] = {}
         self.logs: dict[tuple[str, int], StoredLog] = {}
         self.checkpoints: dict[tuple[str, str], StoredCheckpoint] = {}
-        self.orchestrators: dict[str, Registration] = {}
-        self.workers: dict[str, Registration] = {}
+        self.orchestrators: dict[str, StoredService] = {}
+        self.workers: dict[str, StoredService] = {}
         # Finished jobs to count with their run, in order, and the counted ones: see store/memory/metrics.py.
         self.metric_pending: dict[tuple[str, int], None] = {}
         self.metric_samples: list[JobSample] = []
@@ -226,12 +216,12 @@ class MemoryDatabase:
         self._machines = (self._machines + 1) % LEASED_MACHINES
         return Snowflakes(self.clock, self._machines)
 
-    def has_expired(self, registration: Registration, lease_seconds: float) -> bool:
+    def has_expired(self, registration: StoredService, lease_seconds: float) -> bool:
         """Return whether a lease has expired; none does within one lease after an outage."""
         now = self.clock.now()
         return registration.heartbeat_at <= now - lease_seconds and now >= self.up_since + lease_seconds
 
-    def is_fresh(self, registration: Registration | None, lease_seconds: float) -> bool:
+    def is_fresh(self, registration: StoredService | None, lease_seconds: float) -> bool:
         """Return whether the last heartbeat is recent."""
         return registration is not None and registration.heartbeat_at > self.clock.now() - lease_seconds
 

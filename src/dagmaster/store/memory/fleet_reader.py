@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections import Counter
+from dataclasses import fields
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ from dagmaster.store.fleet_state import (
     ClaimedTasks,
     LeftNodes,
     Registration,
+    ServiceRow,
     advance_failure,
     count_stale,
     left_status,
@@ -35,12 +37,18 @@ from dagmaster.store.fleet_state import (
 if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.context import Service
     from dagmaster.records.page import Position
-    from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredResult, StoredTask
-    from dagmaster.store.memory.database import Registration as StoredRegistration
+    from dagmaster.store.memory.database import (
+        MemoryDatabase,
+        StoredJob,
+        StoredResult,
+        StoredService,
+        StoredTask,
+    )
 
 PLACE: Final = (socket.gethostname(), os.getpid())
 """Everything in memory is in this process."""
 _VERSION: Final = version("dagmaster")
+_OF_ROW: Final = tuple(one.name for one in fields(ServiceRow))
 
 
 def worker_place(database: MemoryDatabase, worker_id: str | None) -> str | None:
@@ -49,12 +57,12 @@ def worker_place(database: MemoryDatabase, worker_id: str | None) -> str | None:
     return None if stored is None else ":".join(map(str, _place(stored)))
 
 
-def _place(stored: StoredRegistration) -> tuple[str, int]:
+def _place(stored: StoredService) -> tuple[str, int]:
     return PLACE if stored.remote is None else (stored.remote.host, stored.remote.pid)
 
 
 def _registration(
-    database: MemoryDatabase, service_id: str, stored: StoredRegistration, lease_seconds: float
+    database: MemoryDatabase, service_id: str, stored: StoredService, lease_seconds: float
 ) -> Registration:
     host, pid = _place(stored)
     return Registration(
@@ -62,16 +70,9 @@ def _registration(
         host=host,
         pid=pid,
         version=_VERSION if stored.remote is None else stored.remote.version,
-        started_at=stored.started_at,
-        heartbeat_at=stored.heartbeat_at,
-        stopped_at=stored.stopped_at,
         lease_seconds=lease_seconds,
         now=database.clock.now(),
-        counters=stored.counters,
-        queues=stored.queues,
-        concurrency=stored.concurrency,
-        drain_requested_at=stored.drain_requested_at,
-        drain_seen_at=stored.drain_seen_at,
+        **{name: getattr(stored, name) for name in _OF_ROW},
     )
 
 
@@ -233,7 +234,7 @@ def read_diagnosis(
         owner=_service(owners, job.owner_id, lease_seconds),
         orchestrators=sum(row.may_claim for row in owners.values()),
         draining_orchestrators=sum(row.is_draining for row in owners.values()),
-        failure=None if owner is None else advance_failure(owner.counters, job_id, now),
+        advance_failure=None if owner is None else advance_failure(owner.counters, job_id, now),
         cancelled_by=cancels[-1] if cancels and job.row.cancel_requested else None,
         cancelled_at=job.cancel_requested_at,
         tasks={

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.status import AttemptStatus, NodeStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.store.memory.database import Registration, add_event
+from dagmaster.store.memory.database import StoredService, add_event
 from dagmaster.store.memory.job_rows import claimed_job
 from dagmaster.store.memory.metrics import prune, roll_up
 from dagmaster.store.memory.reusable_results import MemoryReusableResults
@@ -58,7 +58,8 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         previous = database.orchestrators.get(self.owner_id)
         self.owner_id = self._ids.new()
         self.name = f"orchestrator {self.owner_id}"
-        me = database.orchestrators[self.owner_id] = Registration(database.clock.now())
+        now = database.clock.now()
+        me = database.orchestrators[self.owner_id] = StoredService(started_at=now, heartbeat_at=now)
         me.keep_drain(previous)
         database.unlisten(self._callbacks)
         self._callbacks = [self.on_jobs, self.on_notification]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dagmaster.engine.status import Isolation
 from dagmaster.ports.remote_workers import HeldTask
 from dagmaster.store.claim_waiters import ClaimWaiters
-from dagmaster.store.memory.database import Registration
+from dagmaster.store.memory.database import StoredService
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ class MemoryRemoteWorkers:
         worker_id = self._ids.new()
         now = self._database.clock.now()
         handlers = dict(worker.handlers)
-        self._database.workers[worker_id] = Registration(
-            now, worker.queues, worker.concurrency, handlers=handlers, remote=worker
-        )
+        self._database.workers[worker_id] = StoredService(
+            started_at=now, heartbeat_at=now, queues=worker.queues, concurrency=worker.concurrency,
+            handlers=handlers, remote=worker,
+        )  # fmt: skip
         return worker_id
 
     async def find(self, worker_id: str, registered_by: str) -> MemoryRemoteWorker | None:

@@ -13,7 +13,7 @@ from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, DrainRequest, He
 from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.foreign_handlers import ForeignHandlers
 from dagmaster.store.memory.added_nodes import MemoryTaskNodes, stage
-from dagmaster.store.memory.database import Registration, StoredCheckpoint, StoredHandler, StoredLog
+from dagmaster.store.memory.database import StoredCheckpoint, StoredHandler, StoredLog, StoredService
 from dagmaster.store.result_notifications import fits_notification
 
 if TYPE_CHECKING:
@@ -52,9 +52,11 @@ class MemoryWorkerStore(MemoryTaskNodes):
         previous = database.workers.get(self.worker_id)
         self.worker_id = self._ids.new()
         self._queues = frozenset(queues)
-        me = database.workers[self.worker_id] = Registration(
-            database.clock.now(), tuple(queues), concurrency, handlers=dict(handlers or {})
-        )
+        now = database.clock.now()
+        me = database.workers[self.worker_id] = StoredService(
+            started_at=now, heartbeat_at=now, queues=tuple(queues), concurrency=concurrency,
+            handlers=dict(handlers or {}),
+        )  # fmt: skip
         me.keep_drain(previous)
         database.unlisten(self._callbacks)
         self._callbacks = [self._on_tasks, lambda _payload: self.stops.set()]

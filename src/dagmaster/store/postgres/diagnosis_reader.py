@@ -55,7 +55,7 @@ async def read_diagnosis(
         owner=_owner(job, lease_seconds),
         orchestrators=job["orchestrators"],
         draining_orchestrators=job["draining_orchestrators"],
-        failure=advance_failure(json.loads(job["counters"] or "{}"), str(job_id), job["now"]),
+        advance_failure=advance_failure(json.loads(job["counters"] or "{}"), str(job_id), job["now"]),
         cancelled_by=None if cancel is None else cancel["by"],
         cancelled_at=job["cancelled_at"],
         tasks={row["node_id"]: _task(row, workers, positions, worker_lease_seconds) for row in in_flight},
