@@ -40,7 +40,7 @@ _NODE_OPTIONS: Final = frozenset({"name", "depends_on"})
 
 
 class NodeCall:
-    """What is called in a workflow function to make a task: the name of a handler, and options of its nodes."""
+    """What a workflow function calls to make a task: the name of a handler, and options of its nodes."""
 
     handler: str
     options: Mapping[str, Any]
@@ -54,7 +54,9 @@ class NodeCall:
         changes = {name: value for name, value in options.items() if value is not None}
         if "retry" in changes:
             try:
-                changes["retry"] = read_retry(changes["retry"], self.handler)
+                # {} is a policy of defaults; 0 is none.
+                retry = changes["retry"]
+                changes["retry"] = read_retry("none" if retry == 0 else retry, self.handler)
             except HandlerInvalid as error:
                 raise reject(str(error)) from None
         changed = copy.copy(self)
@@ -275,9 +277,9 @@ def task(
 ) -> Any:
     """Make a function a task: `@task` or `@task(retry=3, queue="light")`.
 
-    The keys are those of `@handler`. The name of the handler is `module.function`; a worker runs it if its operator
-    allowed the module (`--handlers`). The result is any JSON value, a model, a date …, but no set and no bytes.
-    `retry`: a number of attempts, a policy, its keys as in YAML, or "none".
+    The keys are those of `@handler`. The name of the handler is `module.function`; a worker runs it if its
+    operator allowed the module (`--handlers`). The result is any JSON value, a model, a date …, but no set
+    and no bytes. `retry`: a number of attempts, a policy, its keys as in YAML, or "none".
     """
     frame = sys._getframe(1)  # noqa: SLF001 - local names of postponed annotations
 
