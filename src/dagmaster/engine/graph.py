@@ -124,6 +124,10 @@ class Spec:
     description: str = ""
     added_by: str | None = None
 
+    def leaves(self) -> list[Leaf]:
+        """Return what it depends on."""
+        return [] if self.requires is None else self.requires.leaves()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartSpec(Spec):

@@ -41,9 +41,7 @@ def has_members(spec: Spec) -> bool:
 
 def members(spec: Spec) -> list[str]:
     """Return the direct members of a group; none for any other node."""
-    if spec.requires is None or not has_members(spec):
-        return []
-    return [leaf.node for leaf in spec.requires.leaves()]
+    return [leaf.node for leaf in spec.leaves()] if has_members(spec) else []
 
 
 def all_members(specs: Mapping[str, Spec], group_id: str) -> Iterator[str]:
@@ -60,10 +58,7 @@ def all_members(specs: Mapping[str, Spec], group_id: str) -> Iterator[str]:
 def result_nodes(specs: Mapping[str, Spec], last: Collection[str]) -> tuple[str, ...]:
     """Return the last nodes of a graph, of a group its own last nodes: a group has no output."""
     followed = frozenset(
-        leaf.node
-        for spec in specs.values()
-        if not members(spec) and spec.requires
-        for leaf in spec.requires.leaves()
+        leaf.node for spec in specs.values() if not has_members(spec) for leaf in spec.leaves()
     )
     chosen = {node_id for node_id in last if not isinstance(specs[node_id], GroupSpec)}
     for group_id in {node_id for node_id in last if isinstance(specs[node_id], GroupSpec)}:
@@ -74,7 +69,7 @@ def result_nodes(specs: Mapping[str, Spec], last: Collection[str]) -> tuple[str,
 
 
 def _is_last(member: str, group_id: str, specs: Mapping[str, Spec], followed: frozenset[str]) -> bool:
-    """Return whether nothing depends on a member of a group, nor on a group inside of it that the member is in."""
+    """Return whether nothing depends on a member of a group, or on an inner group that the member is in."""
     inner = [*groups_of(specs, member)]
     return followed.isdisjoint([member, *inner[: inner.index(group_id)]])
 
@@ -150,7 +145,7 @@ def without_members(group: GroupSpec, names: Collection[str]) -> GroupSpec:
 
 
 def link_groups(specs: Mapping[str, Spec], existing: Mapping[str, Spec]) -> dict[str, Spec]:
-    """Return specs whose dependencies include those of their groups, and the start nodes and groups that change.
+    """Return specs with the dependencies of their groups, and the start nodes and groups that change.
 
     `specs` have the dependencies that were written. Their groups are among them, or exist already.
     """
@@ -160,7 +155,7 @@ def link_groups(specs: Mapping[str, Spec], existing: Mapping[str, Spec]) -> dict
 
 
 def spell_cycle(cycle: Sequence[str], specs: Mapping[str, Spec]) -> str:
-    """Spell out a cycle, as its nodes were written, and the dependencies in it that a node has from a group."""
+    """Spell out a cycle as its nodes were written, with the dependencies that nodes have from groups."""
     names = list(dict.fromkeys(map(written_name, cycle)))
     inherited = [
         f"{target} is in the group {group}, which depends on {source}"
@@ -175,7 +170,7 @@ def _inherited_from(target: str, source: str, specs: Mapping[str, Spec]) -> str 
     for group_id in groups_of(specs, target):
         group = specs[group_id]
         start = specs.get(f"{group_id}{START_SUFFIX}")
-        leaves = [] if start is None or start.requires is None else start.requires.leaves()
+        leaves = start.leaves() if start is not None else []
         if isinstance(group, GroupSpec) and group.entry is not None:
             leaves.append(group.entry)
         if source in {leaf.node for leaf in leaves}:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeBatch:
-    """Nodes and groups to add, with the dependencies that were written; `links` are dependencies of existing nodes."""
+    """Nodes and groups to add, with the dependencies that were written; `links`: those of existing nodes."""
 
     numbers: tuple[int, ...]
     specs: tuple[Spec, ...]
@@ -55,7 +55,7 @@ class NodeBatch:
 class Growth(NamedTuple):
     """What a batch changed in a job: its new nodes, and existing ones whose dependencies changed.
 
-    Not groups that had members and got more: they wait for the new ones, too.
+    Not groups that had members and got more: they also wait for the new ones.
     """
 
     new: list[Node]
@@ -63,7 +63,7 @@ class Growth(NamedTuple):
 
 
 def grow_graph(graph: Graph, batches: Iterable[NodeBatch]) -> Graph:
-    """Return a graph of its own with the nodes of batches that were checked before."""
+    """Return a new graph with the nodes of batches that were checked before."""
     specs, wiring = dict(graph.specs), graph.wiring.copy()
     for batch in batches:
         left = _left_groups(specs, batch)
@@ -105,7 +105,7 @@ def grow_job(job: Job, batch: NodeBatch) -> Growth:
 def _check_reused(
     job: Job, batch: NodeBatch
 ) -> tuple[dict[str, Spec], dict[str, Spec], dict[str, list[str]]]:
-    """Return the specs to put into a graph with superseded nodes, the groups that members leave, and kept members.
+    """Return the specs to put into a graph with superseded nodes, the groups that are left, and kept members.
 
     Names of superseded nodes are free, and nothing can refer to them.
     """
@@ -119,7 +119,7 @@ def _check_reused(
 
 
 class _LiveSpecs(Mapping[str, Spec]):
-    """The specs of a job without those of superseded nodes: nothing can refer to them, and their names are free."""
+    """The specs of a job without superseded nodes: nothing can refer to these, and their names are free."""
 
     def __init__(self, job: Job) -> None:
         self._specs, self._nodes = job.graph.specs, job.nodes
@@ -155,7 +155,7 @@ def _left_groups(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, Spec]
 
 
 def _kept_members(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, list[str]]:
-    """Return the members of groups that are added again, but those that are added again, too: they stay in them."""
+    """Return the members that stay in groups that are added again: those that are not added again."""
     groups = [spec.id for spec in batch.specs if isinstance(spec, GroupSpec) and spec.id in specs]
     new = {spec.id for spec in batch.specs} if groups else set()
     return {
@@ -167,7 +167,7 @@ def _kept_members(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, list
 
 
 def _reuse_name(job: Job, spec: Spec) -> Node:
-    """Put a new node in the place of a superseded one. Its attempts continue, as those of every new run."""
+    """Put a new node in the place of a superseded one. Its attempts continue, as in every new run."""
     node = job.put(spec)
     node.status = NODE_MOVES[node.status][Move.REOPEN]
     reset(node)
@@ -177,7 +177,7 @@ def _reuse_name(job: Job, spec: Spec) -> Node:
 
 
 def _recount_dependents(job: Job, growth: Growth, reused: Sequence[str], kept: Sequence[str]) -> None:
-    """Count the leaves again of nodes that waited for superseded ones: for reused names, and for other stand-ins."""
+    """Count the leaves again of nodes that waited for superseded ones: reused names, and other stand-ins."""
     counted = {node.id for node in (*growth.new, *growth.changed)}
     for node_id in (*reused, *update_stand_ins(job, reused, kept)):
         for dependent in job.graph.wiring.dependents.get(node_id, ()):
@@ -253,13 +253,15 @@ def _check_names(specs: Mapping[str, Spec], batch: NodeBatch) -> None:
             raise _name_in_use(spec, specs[spec.id])
         if spec.group is not None:
             _check_group(spec, new, specs, checked)
-        if spec.requires is None:
-            continue
-        for leaf in spec.requires.leaves():
+        for leaf in spec.leaves():
             if leaf.node not in new and leaf.node not in specs:
                 raise NodesRejected(
                     f"node {spec.id!r} depends on {leaf.node!r}, which is no node of this job"
                 )
+    _check_links(specs, batch, new)
+
+
+def _check_links(specs: Mapping[str, Spec], batch: NodeBatch, new: Mapping[str, Spec]) -> None:
     for target, leaf in batch.links:
         if target not in specs and target not in new:
             raise NodesRejected(f"{target!r} is to depend on {leaf.node!r}, and is no node of this job")
@@ -277,17 +279,16 @@ def _name_in_use(spec: Spec, existing: Spec) -> NodesRejected:
     message = f"the job has a node {spec.id!r} already: give the new one another name"
     if spec.added_by is not None and spec.added_by == existing.added_by:
         message = (
-            f"the job has a node {spec.id!r} already, which {spec.added_by!r} added before, in this attempt"
-            " or an"
-            " earlier one, by a call with other content: a retry repeats the calls of at_once as they were,"
-            " or gives"
-            " other names. What is added without at_once is part of the job only if the attempt succeeds"
+            f"the job has a node {spec.id!r} already, which {spec.added_by!r} added before, in this"
+            " attempt or an earlier one, by a call with other content: a retry repeats the calls of at_once"
+            " as they were, or gives other names. What is added without at_once is part of the job only if the"
+            " attempt succeeds"
         )
     return NodesRejected(message, [spec.id])
 
 
 def _check_group(spec: Spec, new: Mapping[str, Spec], specs: Mapping[str, Spec], checked: set[str]) -> None:
-    """Raise `NodesRejected` about a group around a node that is none, or contains itself, and is not `checked` yet."""
+    """Raise `NodesRejected` if a group around a node is no group or contains itself, unless `checked`."""
     path = {spec.id: None}
     inner, group = spec.id, spec.group
     while group is not None and group not in checked:
@@ -316,8 +317,7 @@ def _check_cycles(
         for node_id, spec in linked.items()
         if spec.requires is not None and node_id not in specs
     }
-    targets = {target: None for target, _ in batch.links if target in specs}
-    targets |= {spec.group: None for spec in batch.specs if spec.group is not None and spec.group in specs}
+    targets = _existing_targets(specs, batch)
     # What waited for a superseded node waits for the new one of its name.
     targets |= {node_id: None for node_id in affected if node_id in reused}
     if targets and _leads_to(targets, _existing_sources(specs, batch, linked), edges):
@@ -326,20 +326,24 @@ def _check_cycles(
         node_id: [source for source in _sources(node_id, linked, edges) if source in affected]
         for node_id in affected
     }
-    order = topological_order(affected, sources)
-    if len(order) < len(affected):
-        left = affected.keys() - set(order)
-        tangled = {node_id: sources[node_id] for node_id in affected if node_id in left}
-        cycle = find_cycle(tangled)
+    ordered = set(topological_order(affected, sources))
+    if len(ordered) < len(affected):
+        cycle = find_cycle({node_id: sources[node_id] for node_id in affected if node_id not in ordered})
         raise NodesRejected(f"cycle: {spell_cycle(cycle, {**specs, **linked})}", cycle)
+
+
+def _existing_targets(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, None]:
+    """Return the existing nodes and groups that depend on something in the batch."""
+    targets = {target: None for target, _ in batch.links if target in specs}
+    groups = {spec.group: None for spec in batch.specs if spec.group is not None}
+    return targets | {group: None for group in groups if group in specs}
 
 
 def _existing_sources(
     specs: Mapping[str, Spec], batch: NodeBatch, linked: Mapping[str, Spec]
 ) -> dict[str, None]:
     """Return the existing nodes that something in the batch depends on."""
-    new = (spec for node_id, spec in linked.items() if node_id not in specs and spec.requires is not None)
-    leaves = [leaf for spec in new if spec.requires is not None for leaf in spec.requires.leaves()]
+    leaves = [leaf for node_id, spec in linked.items() if node_id not in specs for leaf in spec.leaves()]
     leaves += [leaf for _, leaf in batch.links]
     return {leaf.node: None for leaf in leaves if leaf.node in specs}
 
@@ -375,23 +379,27 @@ def _descendants(node_ids: Iterable[str], edges: Edges) -> Iterable[str]:
 
 def _sources(node_id: str, linked: Mapping[str, Spec], edges: Edges) -> Iterable[str]:
     spec = linked.get(node_id)
-    if spec is None:
-        return dict.fromkeys(edges.sources(node_id))
-    return () if spec.requires is None else dict.fromkeys(leaf.node for leaf in spec.requires.leaves())
+    sources = edges.sources(node_id) if spec is None else (leaf.node for leaf in spec.leaves())
+    return dict.fromkeys(sources)
 
 
 def _check_statuses(job: Job, batch: NodeBatch, linked: Mapping[str, Spec]) -> None:
-    new = {spec.id for spec in batch.specs}
     for node in [job.nodes[node_id] for node_id in linked if node_id in job.nodes]:
-        if is_dormant(node):
+        if is_dormant(node) or node.status is NodeStatus.PENDING:
             continue
-        if node.status is not NodeStatus.PENDING and not (job.ending and is_unsuccessful(node)):
+        if not (job.ending and is_unsuccessful(node)):
             raise NodesRejected(
                 f"{node.id!r} is {node.status}: a dependency or a member can be added only before it has"
                 " started"
             )
-    written = [leaf for spec in batch.specs if spec.requires is not None for leaf in spec.requires.leaves()]
+    if not job.ending:
+        _check_sources(job, batch)
+
+
+def _check_sources(job: Job, batch: NodeBatch) -> None:
+    new = {spec.id for spec in batch.specs}
+    written = [leaf for spec in batch.specs for leaf in spec.leaves()]
     for leaf in (*written, *(leaf for _, leaf in batch.links)):
         source = None if leaf.node in new else job.nodes.get(leaf.node)
-        if source is not None and leaf_outcome(source, leaf.branch) == BROKEN and not job.ending:
+        if source is not None and leaf_outcome(source, leaf.branch) == BROKEN:
             raise NodesRejected(f"{source.id!r} is {source.status}: what depends on it could never run")

@@ -380,15 +380,20 @@ class Job:
             if isinstance(node, FanOut):
                 node.recount()
         live = [node for node in self.nodes.values() if not is_dormant(node)]
-        self.open = sum(1 for node in live if not node.is_terminal)
-        self.failed = sum(1 for node in live if fails_job(node))
+        self.open = sum(not node.is_terminal for node in live)
+        self.failed = sum(map(fails_job, live))
         self.finish_seq = max((node.finished_seq or 0 for node in self.nodes.values()), default=0)
+        self._derive_gates(
+            [node.id for node in live if node.parent is None and node.status is NodeStatus.PENDING]
+        )
+
+    def _derive_gates(self, pending: list[str]) -> None:
+        """Count what has settled before the pending nodes, and queue those that can start."""
         self.counts = {}
         if self.superseded or any(is_dormant(self.nodes[node_id]) for node_id in self.graph.specs):
             from dagmaster.engine.stand_ins import derive_stand_ins
 
             derive_stand_ins(self)
-        pending = [node.id for node in live if node.parent is None and node.status is NodeStatus.PENDING]
         for node_id in pending:
             self._count_leaves(node_id)
         ready = [node_id for node_id in pending if self.gate_outcome(node_id) == SATISFIED]

@@ -1,7 +1,8 @@
 """Graphs and jobs that read like sentences: `a_job(a="", b="a", c="a b")`.
 
-A string lists the nodes that a node waits for. Builders express everything else: `task(retry=1)`, `any_of("a", "b")`,
-`fan_out([1, 2, 3], after="a")`. Nothing is validated here: `authoring` does that for real workflows.
+A string lists the nodes that a node waits for. Builders express everything else: `task(retry=1)`,
+`any_of("a", "b")`, `fan_out([1, 2, 3], after="a")`. Nothing is validated here: `authoring` does that for real
+workflows.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ from dagmaster.engine.retry import RetryPolicy
 ROOTS: Final = frozenset({"inputs", "nodes", "upstream", "job", "env", "item", "index", "outer"})
 
 After = str | Leaf | Gate
-"""What a node waits for. A string lists nodes, or branches such as `route.small`, and requires all of them."""
+"""What a node waits for. A string lists nodes, or branches such as `route.small`, and requires all of
+them."""
 
 Builder = Callable[[str], Spec]
 """A function that returns a spec for a node id."""
@@ -109,11 +111,9 @@ def template(value: Any) -> Template:
 
 
 def _result_nodes(specs: Mapping[str, Spec]) -> tuple[str, ...]:
-    ends = [spec.requires.leaves() for spec in specs.values() if spec.kind is Kind.END and spec.requires]
-    before = {leaf.node for leaves in ends for leaf in leaves}
+    before = {leaf.node for spec in specs.values() if spec.kind is Kind.END for leaf in spec.leaves()}
     if not before:
-        followed = {leaf.node for spec in specs.values() if spec.requires for leaf in spec.requires.leaves()}
-        before = specs.keys() - followed
+        before = specs.keys() - {leaf.node for spec in specs.values() for leaf in spec.leaves()}
     return result_nodes(specs, before)
 
 
@@ -210,7 +210,7 @@ def conditional(
     branches: Mapping[str, str | tuple[str | None, str] | None] | None = None,
     after: After = "",
 ) -> Builder:
-    """Build a conditional: `conditional("{{ nodes.a.output.n }}", {"small": "< 10", "large": None})`; None: default.
+    """Build a conditional: `conditional("{{ nodes.a.output.n }}", {"small": "< 10", "large": None})`.
 
     A pair adds the target of the branch: `{"small": ("< 10", "b")}`.
     """
@@ -258,7 +258,7 @@ def fan_out(
 
     def build(node_id: str) -> Spec:
         spec = make(node_id)
-        assert isinstance(spec, TaskSpec | FanOutSpec | WorkflowSpec)  # noqa: S101 - nothing else can be a child
+        assert isinstance(spec, TaskSpec | FanOutSpec | WorkflowSpec)  # noqa: S101 - only children
         return FanOutSpec(
             id=node_id,
             requires=_requires(after),
