@@ -109,7 +109,11 @@ class Registration(ServiceRow):
     @property
     def running(self) -> int:
         """Return how many tasks it executes, as of its last heartbeat."""
-        return min(int(self.counters.get("running") or 0), self.concurrency)
+        return min(self.count("running"), self.concurrency)
+
+    def count(self, name: str) -> int:
+        """Return a counter as of its last heartbeat; 0 if the service does not report it."""
+        return int(self.counters.get(name) or 0)
 
 
 def heartbeat_age(now: float, heartbeat_at: float, last_heartbeat_at: float | None) -> float:
@@ -192,8 +196,8 @@ def queue_state(workers: Iterable[Registration], queue: str) -> QueueState:
         workers=len(serving),
         slots=sum(row.concurrency for row in serving),
         busy=sum(row.running for row in serving),
-        processes=sum(int(row.counters.get("processes") or 0) for row in serving),
-        processes_busy=sum(int(row.counters.get("processes_busy") or 0) for row in serving),
+        processes=sum(row.count("processes") for row in serving),
+        processes_busy=sum(row.count("processes_busy") for row in serving),
     )
 
 
@@ -242,7 +246,7 @@ MAX_CRASHED: Final = 10
 
 @dataclass(slots=True)
 class LeftNodes:
-    """The nodes of the tasks that a dead worker left: how many have which status, and those that crashed since."""
+    """The nodes of the tasks that a dead worker left: how many have which status, and which crashed since."""
 
     statuses: dict[str, int] = field(default_factory=dict)
     crashed: list[tuple[str, str]] = field(default_factory=list)

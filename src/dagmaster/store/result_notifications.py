@@ -41,7 +41,7 @@ ATTEMPT_STATUSES: Final = {status.value: status for status in AttemptStatus}
 
 
 def fits_notification(reports: Sequence[TaskReport]) -> bool:
-    """Return whether reports are small enough for a notification, and have nothing that only the table has."""
+    """Return whether reports are small enough for a notification, and have nothing that needs the table."""
     is_small = len(reports) <= MAX_REPORTS and sum(map(_size, reports)) <= MAX_CHARACTERS
     return is_small and not any(
         report.has_checkpoints or report.added_at_once or report.added_rows is not None for report in reports
@@ -59,7 +59,7 @@ def encode_results(results: Iterable[TaskResult]) -> str:
 
 
 def decode_results(text: str) -> list[TaskResult]:
-    """Return the results of a payload after its kind; raise `ValueError` if it is invalid or of another format."""
+    """Return the results of a payload after its kind; raise `ValueError` if it or its format is invalid."""
     version, _, rows_text = text.partition(" ")
     if version != FORMAT:
         raise ValueError(f"the payload has another format than {FORMAT}")
@@ -72,35 +72,54 @@ def decode_results(text: str) -> list[TaskResult]:
         raise ValueError(f"the payload has no results: {error}") from error
 
 
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < 1 << 63
+
+
+def _is_attempt(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < 1 << 31
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _is_text_or_null(value: Any) -> bool:
+    return value is None or _is_text(value)
+
+
+def _is_object_or_null(value: Any) -> bool:
+    return value is None or (_is_text(value) and isinstance(json.loads(value), dict))
+
+
+_CHECKS: Final[tuple[Callable[[Any], bool], ...]] = (
+    _is_id,  # number
+    _is_id,  # job_id
+    _is_text,  # node_id
+    _is_attempt,
+    ATTEMPT_STATUSES.__contains__,
+    _is_bool,  # permanent
+    _is_text_or_null,  # output
+    _is_text_or_null,  # ref
+    _is_object_or_null,  # error
+)
+"""In the order of the values of a row. Those after them are checked as they are read."""
+
+
 def _result(row: Any) -> TaskResult:
-    (
-        number,
-        job_id,
-        node_id,
-        attempt,
-        status,
-        permanent,
-        output,
-        ref,
-        error,
-        started_at,
-        reported_at,
-        version,
-    ) = row
-    if (
-        not all(isinstance(value, int) and 0 <= value < 1 << 63 for value in (number, job_id))
-        or not (isinstance(attempt, int) and 0 <= attempt < 1 << 31)
-        or any(isinstance(value, str) and "\0" in value for value in row)
-        or not all(value is None or isinstance(value, str) for value in (output, ref, error, version))
-        or not isinstance(node_id, str)
-        or not isinstance(permanent, bool)
-        or status not in ATTEMPT_STATUSES
-        or (error is not None and not isinstance(json.loads(error), dict))
+    *checked, started_at, reported_at, version = row
+    if not (
+        _is_text_or_null(version) and all(check(value) for check, value in zip(_CHECKS, checked, strict=True))
     ):
         raise ValueError("the payload has an invalid result")
+    number, job_id, node_id, attempt, status, permanent, output, ref, error = checked
     if output is not None:
         json.loads(output)
-    value = JsonText(output, ref) if output is not None or ref is not None else None
+    value = None if output is None and ref is None else JsonText(output, ref)
     started = None if started_at is None else float(started_at)
     return TaskResult(
         number, str(job_id), node_id, attempt, ATTEMPT_STATUSES[status], permanent, value, error, started,

@@ -22,13 +22,9 @@ if TYPE_CHECKING:
 
 
 def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: str, now: float) -> bool:
-    """Commit the turn of one job; return False, and change nothing, if the owner or the epoch does not match."""
+    """Commit the turn of one job; return False, and change nothing, if the turn is not current."""
     job = database.jobs.get(turn.job.id)
-    if job is None or job.owner_id != owner_id or job.epoch != turn.epoch:
-        return False
-    if turn.event_seq != len(job.events) + len(turn.events):
-        return False
-    if any(result.content != _stored_content(database, result.id) for result in turn.notified_results):
+    if job is None or not _is_current(database, job, turn, owner_id):
         return False
     # A turn does not withdraw or stop what it dispatches or starts itself: as in SQL, its parts see the rows
     # before it.
@@ -37,25 +33,16 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
     _withdraw(database, turn, now)
     _stop(database, turn, now)
     _cancel_children(database, turn, by, now)
-    for node_id in turn.reopened:
-        # A completed node that is reopened starts from the beginning: its checkpoint is of the work that
-        # completed.
-        if node_id in job.nodes and job.nodes[node_id].row.status is NodeStatus.COMPLETED:
-            database.checkpoints.pop((turn.job.id, node_id), None)
-    for node_id in turn.superseded:
-        # What is created again may be something else of the same name.
-        database.checkpoints.pop((turn.job.id, node_id), None)
+    _drop_checkpoints(database, job, turn)
     supersede_batches(job, turn.adders)
     _write_nodes(job, turn, now)
     decide_batches(job, turn.batches)
     _dispatch(database, job, turn, now)
-    for child in turn.children:
-        database.add_job(_of_parent(job.new, child), now, by)
-    if turn.children:
-        database.notify("jobs")
+    _add_children(database, job, turn, by, now)
     for event in turn.events:
         add_event(
-            job, now, event.type.value, event.by or by, node=event.node, attempt=event.attempt, data=event.data
+            job, now, event.type.value, event.by or by, node=event.node, attempt=event.attempt,
+            data=event.data
         )  # fmt: skip
     _write_job(job, turn, now)
     if turn.finished is not None:
@@ -65,6 +52,15 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
         database.notify(f"job {turn.job.id}")
     database.notify(f"turn {turn.job.id}")
     return True
+
+
+def _is_current(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, owner_id: str) -> bool:
+    """Return whether owner, epoch, events and notified results are what the turn started from."""
+    if job.owner_id != owner_id or job.epoch != turn.epoch:
+        return False
+    if turn.event_seq != len(job.events) + len(turn.events):
+        return False
+    return all(result.content == _stored_content(database, result.id) for result in turn.notified_results)
 
 
 def _stored_content(database: MemoryDatabase, number: int) -> tuple[Any, ...] | None:
@@ -149,6 +145,17 @@ def _write_node(record: StoredNode, node: Node, turn: TurnCommit, now: float) ->
         record.finished_at = now
 
 
+def _drop_checkpoints(database: MemoryDatabase, job: StoredJob, turn: TurnCommit) -> None:
+    """Drop the checkpoints of completed work, and of nodes that are created again as something else."""
+    completed = [
+        node_id
+        for node_id in turn.reopened
+        if node_id in job.nodes and job.nodes[node_id].row.status is NodeStatus.COMPLETED
+    ]
+    for node_id in (*completed, *turn.superseded):
+        database.checkpoints.pop((turn.job.id, node_id), None)
+
+
 def _dispatch(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, now: float) -> None:
     for task in turn.tasks:
         database.enqueue(
@@ -161,6 +168,13 @@ def _dispatch(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, now: f
         )
     for queue in dict.fromkeys(task.queue for task in turn.tasks):
         database.notify("tasks", queue)
+
+
+def _add_children(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, by: str, now: float) -> None:
+    for child in turn.children:
+        database.add_job(_of_parent(job.new, child), now, by)
+    if turn.children:
+        database.notify("jobs")
 
 
 def _of_parent(parent: NewJob, child: NewJob) -> NewJob:

@@ -42,8 +42,8 @@ turn."""
 
 # In the order in which a statement has them.
 PARTS: Final = (
-    "jobs", "finished", "notified", "results", "reopened", "commands", "new_nodes", "nodes", "batches", "adders",
-    "tasks", "withdrawals", "stops", "children", "cancelled_children", "parents", "events",
+    "jobs", "finished", "notified", "results", "reopened", "commands", "new_nodes", "nodes", "batches",
+    "adders", "tasks", "withdrawals", "stops", "children", "cancelled_children", "parents", "events",
 )  # fmt: skip
 _NOTIFIES: Final = {
     "tasks": "notify_queues",
@@ -99,23 +99,24 @@ def statement_of(
     present = tuple(filter(rows.__contains__, PARTS))
     # For all parts or none: chosen part by part, there would be too many statements to prepare.
     single = all(len(rows[name]) == 1 for name in present if name != "events")
-    events = len(rows["events"]) if single and len(rows["events"]) <= MAX_EVENT_VALUES else 0
+    events = len(rows.get("events", ()))
+    if not single or events > MAX_EVENT_VALUES:
+        events = 0
     # Every statement locks rows of the queue in the same order, so that no two deadlock.
     for name in ("withdrawals", "stops"):
-        if name in rows:
-            rows[name].sort(key=_task_id)
+        rows.get(name, []).sort(key=_task_id)
     _add_notifies(turns, watched, rows)
-    rejections = {key: error for turn in turns if turn.rejections for key, error in turn.rejections.items()}
+    rejections = {key: error for turn in turns for key, error in turn.rejections.items()}
     params: dict[str, Any] = {
         "owner_id": owner_id,
         "by": by,
         "now": datetime.fromtimestamp(now, UTC),
-        "rejections": json.dumps(rejections) if rejections else "{}",
+        "rejections": json.dumps(rejections),
     }
     for name, part in rows.items():
         if single and (events or name != "events"):
             value_parameters(name, part, params)
-        elif part:
+        else:
             array_parameters(name, part, params)
     query = statement(
         present,
@@ -133,7 +134,7 @@ def _task_id(row: Row) -> int:
 
 
 def _add_notifies(turns: Sequence[TurnCommit], watched: Container[str], rows: Rows) -> None:
-    """Wake readers at the end of a job and after a command, feeds after every turn of the jobs that they watch."""
+    """Wake readers at the end of a job and after a command, feeds after every turn of a watched job."""
     for turn in turns:
         if turn.finished is not None or turn.commands:
             rows["notify_readers"].append({"id": int(turn.job.id)})
