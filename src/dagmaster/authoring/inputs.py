@@ -29,7 +29,7 @@ from dagmaster.authoring.input_schema import (
     inputs_schema,
 )
 from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
-from dagmaster.authoring.source_document import document_from_data
+from dagmaster.authoring.source_document import document_from_data, entries
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
 from dagmaster.errors.source_map import format_path, truncate
@@ -150,7 +150,7 @@ _Validator: Any = extend(Draft202012Validator, {"pattern": _matches, "multipleOf
 
 
 def accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
-    """Return the inputs of a job with defaults applied, at any depth; raise `InputsInvalid` with every problem."""
+    """Return the inputs of a job with all defaults applied; raise `InputsInvalid` with every problem."""
     if not values and not graph.inputs:
         return {}
     try:
@@ -167,7 +167,7 @@ def accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
 def input_problems(
     definitions: Mapping[str, Mapping[str, JsonValue]], values: Mapping[str, JsonValue]
 ) -> list[Problem]:
-    """Return what is wrong with the inputs of a job: unknown names, missing values, and those that do not fit."""
+    """Return what is wrong with the inputs of a job: unknown names, missing values, wrong values."""
     problems = [
         Problem(message=f"unknown input {name!r}", path=name, hint=did_you_mean(name, definitions))
         for name in values
@@ -261,32 +261,42 @@ def _check_keys(document: Document, model: InputModel, path: Path) -> list[Probl
     if model.minimum is not None and model.maximum is not None and model.minimum > model.maximum:
         problems.append(document.problem("minimum is more than maximum: no number fits", (*path, "minimum")))
     problems += _check_constraints(document, model, (*path, "constraints"))
-    for key in ("items", "properties", "constraints"):
-        for place, pattern, longest in _patterns_in(getattr(model, key)):
-            # An invalid pattern is reported below, as a schema error.
-            with contextlib.suppress(re.error, OverflowError, RecursionError):
-                re.compile(pattern)
-                problems += _check_pattern(document, pattern, (*path, key, *place), longest)
-        problems += [
-            document.problem(
-                f"{format_path((key, *place))}: references are not allowed in this schema", (*path, key)
-            )
-            for place in _references_in(getattr(model, key))
-        ]
     # Only these contain user-written JSON Schema; checking every input took a third of the compile time.
-    if problems or (model.items is None and model.properties is None and model.constraints is None):
+    written = {key: getattr(model, key) for key in ("items", "properties", "constraints")}
+    for key, value in written.items():
+        problems += _check_written(document, value, path, key)
+    if problems or all(value is None for value in written.values()):
         return problems
+    return _check_schema(document, model, path)
+
+
+def _check_written(document: Document, value: JsonValue, path: Path, key: str) -> list[Problem]:
+    """Check the patterns and references in JSON Schema that a user wrote."""
+    problems: list[Problem] = []
+    for place, pattern, longest in _patterns_in(value):
+        # An invalid pattern is reported later, as a schema error.
+        with contextlib.suppress(re.error, OverflowError, RecursionError):
+            re.compile(pattern)
+            problems += _check_pattern(document, pattern, (*path, key, *place), longest)
+    for place in _references_in(value):
+        message = f"{format_path((key, *place))}: references are not allowed in this schema"
+        problems.append(document.problem(message, (*path, key)))
+    return problems
+
+
+def _check_schema(document: Document, model: InputModel, path: Path) -> list[Problem]:
+    """Check that an input makes a JSON Schema."""
     schema = input_schema(model.model_dump(exclude_unset=True, exclude={"default", "enum"}))
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         # The best match of many errors is deep inside; its path locates it in the file.
         inside = tuple(error.absolute_path)
-        inside = ("constraints", *inside) if inside and inside[0] in CONSTRAINTS else inside
-        problems.append(
-            document.problem(f"not a JSON Schema: {truncate(error.message, 200)}", (*path, *inside))
-        )
-    return problems
+        if inside and inside[0] in CONSTRAINTS:
+            inside = ("constraints", *inside)
+        message = f"not a JSON Schema: {truncate(error.message, 200)}"
+        return [document.problem(message, (*path, *inside))]
+    return []
 
 
 def _check_constraints(document: Document, model: InputModel, path: Path) -> list[Problem]:
@@ -327,10 +337,7 @@ def _check_pattern(document: Document, pattern: str, path: Path, longest: int = 
 def _patterns_in(schema: JsonValue, place: Path = ()) -> list[tuple[Path, str, int]]:
     """Return the patterns in a schema, and the text length that each must handle: keys are unbounded."""
     patterns: list[tuple[Path, str, int]] = []
-    inside = (
-        schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
-    )
-    for key, inner in inside:
+    for key, inner in entries(schema):
         if key == "pattern" and isinstance(inner, str):
             patterns.append(((*place, key), inner, 1))
         elif key == "patternProperties" and isinstance(inner, dict):
@@ -363,13 +370,12 @@ def _check_values(document: Document, model: InputModel, path: Path) -> list[Pro
 
 def _references_in(schema: JsonValue, place: Path = ()) -> list[Path]:
     """Return the paths of `$ref` and similar keys: they could point anywhere, or at themselves."""
-    if isinstance(schema, dict):
-        references = [(*place, key) for key in schema if key in _REFERENCES and isinstance(schema[key], str)]
-        return references + [
-            reference for key, inner in schema.items() for reference in _references_in(inner, (*place, key))
-        ]
-    inside = enumerate(schema) if isinstance(schema, list) else ()
-    return [reference for key, inner in inside for reference in _references_in(inner, (*place, key))]
+    references: list[Path] = []
+    for key, inner in entries(schema):
+        if key in _REFERENCES and isinstance(inner, str):
+            references.append((*place, key))
+        references += _references_in(inner, (*place, key))
+    return references
 
 
 @lru_cache(maxsize=64)
@@ -402,24 +408,33 @@ def _missing(name: str, place: Path, definitions: Mapping[str, Mapping[str, Any]
 def _describe_mismatch(error: Any) -> str:
     """Describe a JSON Schema error in plain words."""
     expected, value = error.validator_value, _text_of(error.instance) or "a mapping"
-    if error.validator == "type":
-        named = [str(name) for name in (expected if isinstance(expected, list) else [expected])]
-        # A date is text of this format.
-        text_format = error.schema.get("format")
-        named = [text_format if name == "string" and text_format in _TYPES else name for name in named]
-        return f"{value} is not {' or '.join(_TYPES.get(name, name) for name in named)}"
-    if error.validator == "format":
-        return f"{value} is not {_TYPES.get(str(expected), str(expected))}"
-    if error.validator == "enum":
-        return (
-            f"{value} is not one of {truncate(', '.join(_text_of(name) or '{…}' for name in expected), 200)}"
-        )
-    if error.validator == "pattern" and len(error.instance) <= longest_text(expected):
-        return f"{value} does not match the pattern {expected}"
-    if error.validator in ("minimum", "maximum"):
-        limit = int(expected) if expected == int(expected) else expected
-        return f"{value} is {'less' if error.validator == 'minimum' else 'more'} than {limit}"
+    match error.validator:
+        case "type":
+            return f"{value} is not {_expected_types(expected, error.schema.get('format'))}"
+        case "format":
+            return f"{value} is not {_TYPES.get(str(expected), str(expected))}"
+        case "enum":
+            choices = ", ".join(_text_of(name) or "{…}" for name in expected)
+            return f"{value} is not one of {truncate(choices, 200)}"
+        case "pattern" if len(error.instance) <= longest_text(expected):
+            return f"{value} does not match the pattern {expected}"
+        case "minimum":
+            return f"{value} is less than {_number(expected)}"
+        case "maximum":
+            return f"{value} is more than {_number(expected)}"
     return truncate(str(error.message), 300)
+
+
+def _expected_types(expected: Any, text_format: Any) -> str:
+    named = expected if isinstance(expected, list) else [expected]
+    if text_format in _TYPES:
+        # A date is text of this format.
+        named = [text_format if name == "string" else name for name in named]
+    return " or ".join(_TYPES.get(name, name) for name in map(str, named))
+
+
+def _number(limit: float) -> float:
+    return int(limit) if limit == int(limit) else limit
 
 
 def _text_of(instance: Any) -> str:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from dagmaster.authoring import schema
 from dagmaster.authoring import validation_messages as messages
+from dagmaster.authoring.source_document import entries
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -75,25 +76,35 @@ def _drop_mistake(
         meant = messages.intended_key(str(loc[-1]), model, loc[:-1])
         if meant is not None:
             document.rename((*path, *loc), meant)
-        part = _inside(raw, loc[:-1])
-        if isinstance(part, dict) and loc[-1] in part:
-            value = part.pop(loc[-1])
-            if meant is not None:
-                part.setdefault(meant, value)
-    elif item["type"] == "value_error" and model is schema.WaitModel:
-        for key in ("seconds", "until", "timeout_seconds"):
-            raw.pop(key, None)
-        raw["signal"] = UNREADABLE
+        _drop_key(_inside(raw, loc[:-1]), loc[-1], meant)
     elif item["type"] == "value_error":
-        part = _inside(raw, loc)
-        if isinstance(part, dict):
-            part.update(condition=UNREADABLE, default=False)
+        _drop_contradiction(raw, loc, model)
     elif model is schema.WorkflowModel and loc[0] == "inputs" and len(loc) == len(("inputs", "name")):
         part = _inside(raw, loc[:-1])
         if isinstance(part, dict):
             part[loc[-1]] = {}
     else:
         _remove(raw, loc)
+
+
+def _drop_key(part: Any, key: str | int, meant: str | None) -> None:
+    """Remove an unknown key; keep its value under the key that was meant."""
+    if isinstance(part, dict) and key in part:
+        value = part.pop(key)
+        if meant is not None:
+            part.setdefault(meant, value)
+
+
+def _drop_contradiction(raw: dict[str, Any], loc: Path, model: type[BaseModel]) -> None:
+    """Replace keys that do not go together: those of a wait, or of a branch."""
+    if model is schema.WaitModel:
+        for key in ("seconds", "until", "timeout_seconds"):
+            raw.pop(key, None)
+        raw["signal"] = UNREADABLE
+        return
+    part = _inside(raw, loc)
+    if isinstance(part, dict):
+        part.update(condition=UNREADABLE, default=False)
 
 
 def _step(part: Any, key: str | int) -> Any:
@@ -132,10 +143,7 @@ def _empty_keys(document: Document, model: BaseModel, path: Path) -> list[Proble
         where = (*path, name)
         if value is None and not (name == "default" and isinstance(model, schema.InputModel)):
             problems.append(document.problem(f"{name} is empty", where, hint=messages.FILL_OR_REMOVE))
-        parts = (
-            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        )
-        for key, part in parts:
+        for key, part in entries(value):
             if isinstance(part, BaseModel):
                 problems += _empty_keys(document, part, (*where, key))
     return problems

@@ -16,10 +16,11 @@ from dagmaster.errors.source_map import Path, Source, format_path, truncate
 
 if TYPE_CHECKING:
     import pathlib
+    from collections.abc import Iterable
 
     from dagmaster.json_types import JsonValue
 
-__all__ = ["Document", "Path", "document_from_data", "format_path", "read_document", "read_file"]
+__all__ = ["Document", "Path", "document_from_data", "entries", "format_path", "read_document", "read_file"]
 
 MAX_BYTES = 8 * 1024 * 1024
 # A text within MAX_BYTES has fewer values. Data built by code can share parts and be huge without being deep.
@@ -57,7 +58,7 @@ class Document:
         offset: int = 0,
         severity: str = "error",
     ) -> Problem:
-        """Return a problem at the value of `path`, or at its key, or at the last value that exists on that path.
+        """Return a problem at the value of `path`, at its key, or at the last value that exists on it.
 
         `offset` is the number of characters into a text value where the mistake is.
         """
@@ -131,6 +132,13 @@ def read_file(path: pathlib.Path) -> Document:
     return read_document(content, file)
 
 
+def entries(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the items of a mapping with their keys, or of a list with their indexes; else nothing."""
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
+
+
 def document_from_data(data: Any, file: str = "<definition>") -> Document:
     """Return a document without a text, such as a stored definition, checked like one that is read."""
     problems: list[Problem] = []
@@ -162,7 +170,7 @@ def _start(mark: Mark | None) -> int:
 
 
 def _inside(source: Source, index: int, offset: int) -> int:
-    """Return the position `offset` characters into the text value at `index`; its start where that is unclear."""
+    """Return the position `offset` characters into the text at `index`; its start where that is unclear."""
     line, column = source.place(index)
     first = source.text[index : index + 1]
     if first == "|":

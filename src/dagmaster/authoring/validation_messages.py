@@ -119,7 +119,7 @@ def describe_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
-        return f"the number {value}" if len(str(value)) < 20 else "a number"  # noqa: PLR2004 - what is read at a glance
+        return f"the number {value}" if len(str(value)) < 20 else "a number"  # noqa: PLR2004 - at a glance
     if isinstance(value, str):
         return f"the text {truncate(value)!r}"
     return "a list" if isinstance(value, list) else "a mapping"
@@ -138,21 +138,22 @@ def _hint_at_key(name: str, model: type[BaseModel], loc: Path, value: Any) -> st
         if isinstance(value, dict) and ("handler" in value or value.get("type") in tuple(schema.NODE_MODELS)):
             return "if it is a node, indent it under nodes:"
     kind = next((kind for kind, owner in schema.NODE_MODELS.items() if owner is model), None)
-    if kind is not None and not loc:
-        if name == "next":
-            return (
-                "the next of a conditional belongs in its branches"
-                if kind == "conditional"
-                else "nothing follows it"
-            )
-        if name == "depends_on":
-            return "a start node has no dependencies"
-        if kind == "fan_out" and name in schema.TaskModel.model_fields:
-            return f"{name!r} goes into the task of the fan-out"
-        owners = [other for other, owner in schema.NODE_MODELS.items() if name in owner.model_fields]
-        if owners:
-            return f"{name!r} goes with type: {', '.join(owners)}"
-    return did_you_mean(name, keys_at(model, loc))
+    hint = _hint_at_node_key(name, kind) if kind is not None and not loc else ""
+    return hint or did_you_mean(name, keys_at(model, loc))
+
+
+def _hint_at_node_key(name: str, kind: str) -> str:
+    """Return a hint for a key that nodes of this kind do not have."""
+    if name == "next" and kind == "conditional":
+        return "the next of a conditional belongs in its branches"
+    if name == "next":
+        return "nothing follows it"
+    if name == "depends_on":
+        return "a start node has no dependencies"
+    if kind == "fan_out" and name in schema.TaskModel.model_fields:
+        return f"{name!r} goes into the task of the fan-out"
+    owners = [other for other, owner in schema.NODE_MODELS.items() if name in owner.model_fields]
+    return f"{name!r} goes with type: {', '.join(owners)}" if owners else ""
 
 
 def describe_error(item: ErrorDetails) -> tuple[str, str]:

@@ -73,7 +73,7 @@ class Signature:
     operator_params: tuple[tuple[str, str], ...] = ()
 
     def arguments(self, context: HandlerContext) -> dict[str, Any]:
-        """Return the keyword arguments of a call; raise PermanentError `invalid_params` if the params do not fit."""
+        """Return keyword arguments for a call; raise PermanentError `invalid_params` if they do not fit."""
         arguments: dict[str, Any] = {}
         if self.params_model is not None:
             params = self._with_operator_defaults(context) if self.operator_params else context.params
@@ -125,8 +125,9 @@ class Signature:
     def value_problem(self, params: dict[str, Any], unresolved: Collection[str] = ()) -> str:
         """Return which value does not fit, before a worker checks it; "" if none is known not to.
 
-        `unresolved`: params whose values, or parts of them, are known when the job runs. What depends on the machine or
-        the time is not reported, such as whether a file exists: a validator of the author may look for that.
+        `unresolved`: params whose values, or parts of them, are known when the job runs. What depends on the
+        machine or the time is not reported, such as whether a file exists: a validator of the author may look
+        for that.
         """
         model = self.params_model
         if model is None or (unresolved and self.whole is not None):
@@ -204,7 +205,7 @@ class Signature:
 
 
 def _existing_place(params: Any, path: Sequence[int | str]) -> list[Any]:
-    """Return the values along a path, as far as it leads: that of an error names the member of a union, too."""
+    """Return the values along a path, as far as it leads: an error's also names the member of a union."""
     values: list[Any] = []
     for key in path:
         try:
@@ -225,18 +226,8 @@ def read_function(
     hints = resolve_annotations(function, local_names)
     contexts, others = _split_parameters(list(inspect.signature(function).parameters.values()), hints)
     output_model, output_keys = output_type(hints.get("return"))
-    models = [
-        one
-        for one in others
-        if is_model(hints.get(one.name)) and one.kind is not one.VAR_KEYWORD and not by_name
-    ]
-    if models and len(others) > 1:
-        raise HandlerInvalid(
-            f"{models[0].name!r} is a model and receives all params; nothing is left for "
-            f"{', '.join(repr(one.name) for one in others if one is not models[0])}: put it into the model"
-        )
-    whole = models[0].name if models else None
-    fields = {} if models else _fields(others, hints)
+    whole = None if by_name else _whole_model(others, hints)
+    fields = _fields(others, hints) if whole is None else {}
     takes_rest = any(one.kind is one.VAR_KEYWORD for one in others)
     if whole is not None:
         params_model = forbid_extra(hints[whole])
@@ -254,6 +245,20 @@ def read_function(
         output_keys=output_keys,
         operator_params=_operator_params(params_model),
     )
+
+
+def _whole_model(parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> str | None:
+    """Return the parameter that receives all params as one model; None without one."""
+    for parameter in parameters:
+        if is_model(hints.get(parameter.name)) and parameter.kind is not parameter.VAR_KEYWORD:
+            others = ", ".join(repr(one.name) for one in parameters if one is not parameter)
+            if others:
+                raise HandlerInvalid(
+                    f"{parameter.name!r} is a model and receives all params; nothing is left for {others}:"
+                    " put it into the model"
+                )
+            return parameter.name
+    return None
 
 
 def read_execute(execute: Callable[..., Any], local_names: Mapping[str, Any]) -> Signature:
@@ -278,7 +283,7 @@ def read_execute(execute: Callable[..., Any], local_names: Mapping[str, Any]) ->
 
 
 def _operator_params(model: type[BaseModel] | None) -> tuple[tuple[str, str], ...]:
-    """Return the params whose field names a setting (`json_schema_extra={"setting": …}`), with that setting."""
+    """Return the params whose fields name a setting (`json_schema_extra={"setting": …}`), with it."""
     extras = (
         {} if model is None else {name: field.json_schema_extra for name, field in model.model_fields.items()}
     )

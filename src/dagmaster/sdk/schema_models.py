@@ -1,4 +1,4 @@
-"""A model from a JSON Schema, so that params are checked, and mistakes described, as with the handler's own model.
+"""A model from a JSON Schema: params are checked, and mistakes described, as with the handler's model.
 
 The schema may come from anyone. What is not understood is not checked: a wrong problem is worse than none.
 """
@@ -67,21 +67,25 @@ class _Reader:
         if not isinstance(schema, dict) or depth > MAX_DEPTH or self._parts > MAX_PARTS:
             return Any
         if "$ref" in schema:
-            return self.type_of(
-                self._definitions.get(str(schema["$ref"]).removeprefix("#/$defs/")), depth + 1
-            )
-        if "const" in schema or "enum" in schema:
-            return _literal(schema["enum"] if "enum" in schema else [schema["const"]])
+            name = str(schema["$ref"]).removeprefix("#/$defs/")
+            return self.type_of(self._definitions.get(name), depth + 1)
+        if "enum" in schema or "const" in schema:
+            return _literal(schema.get("enum", [schema.get("const")]))
         if "allOf" in schema:
-            parts = schema["allOf"]
-            return self.type_of(parts[0], depth + 1) if isinstance(parts, list) and len(parts) == 1 else Any
-        options = schema.get("anyOf", schema.get("oneOf"))
+            match schema["allOf"]:
+                case [part]:
+                    return self.type_of(part, depth + 1)
+            return Any
+        options, kind = schema.get("anyOf", schema.get("oneOf")), schema.get("type")
         if isinstance(options, list) and options:
-            return Union[tuple(self.type_of(option, depth + 1) for option in options)]  # noqa: UP007 - made of a tuple
-        kind = schema.get("type")
+            return self._union(options, depth)
         if isinstance(kind, list) and kind:
-            return Union[tuple(self.type_of({**schema, "type": one}, depth + 1) for one in kind)]  # noqa: UP007
+            return self._union([{**schema, "type": one} for one in kind], depth)
         return self._plain(kind, schema, depth)
+
+    def _union(self, options: list[Any], depth: int) -> Any:
+        types = tuple(self.type_of(option, depth + 1) for option in options)
+        return Union[types]  # noqa: UP007 - made of a tuple
 
     def _plain(self, kind: Any, schema: Mapping[str, Any], depth: int) -> Any:
         if kind == "string" and "format" in schema:

@@ -50,7 +50,7 @@ class Availability:
         return (source, node_id) in self._before
 
     def is_certain(self, source: str, node_id: str) -> bool:
-        """Return whether `source` has always finished when the node starts (unless its failure was allowed)."""
+        """Return whether `source` has finished whenever the node starts, unless its failure was allowed."""
         if (source, node_id) not in self._ended:
             return False
         needed = self._runs[source]
@@ -107,12 +107,16 @@ class Availability:
                 return runs
             literal = (gate.node, gate.branch)
             return self._fold(cube | {literal} for cube in runs)
-        if gate.kind is not GateKind.ALL:
-            parts = [self._when(member) for member in gate.members]
-            # One part that is not known makes the whole unknown, unless another part always holds.
-            if ALWAYS in parts:
-                return ALWAYS
-            return None if None in parts else self._fold(cube for part in parts for cube in part or ())
+        return self._when_all(gate) if gate.kind is GateKind.ALL else self._when_any(gate)
+
+    def _when_any(self, gate: Gate) -> Cubes | None:
+        parts = [self._when(member) for member in gate.members]
+        # One part that is not known makes the whole unknown, unless another part always holds.
+        if ALWAYS in parts:
+            return ALWAYS
+        return None if None in parts else self._fold(cube for part in parts for cube in part or ())
+
+    def _when_all(self, gate: Gate) -> Cubes | None:
         cubes: Cubes | None = ALWAYS
         for member in gate.members:
             inner = self._when(member)
@@ -130,7 +134,7 @@ class Availability:
         return self._products[key]
 
     def _fold(self, cubes: Iterable[Cube], limit: int = MAX_UNFOLDED) -> Cubes | None:
-        """Drop the impossible, merge what covers all branches of a conditional, absorb what another cube implies."""
+        """Drop impossible cubes, merge those of all branches of a conditional, absorb implied ones."""
         kept: set[Cube] = set()
         for cube in cubes:
             if len({node for node, _ in cube}) == len(cube):
@@ -144,7 +148,7 @@ class Availability:
         return frozenset(cube for cube in kept if not any(other < cube for other in kept))
 
     def _merge(self, cubes: set[Cube]) -> bool:
-        """Merge cubes that differ in one conditional only and cover all its branches; return whether there were any."""
+        """Merge cubes that differ in one conditional and cover its branches; return whether any did."""
         groups: dict[tuple[Cube, str], list[Cube]] = {}
         for cube in cubes:
             for node, branch in cube:

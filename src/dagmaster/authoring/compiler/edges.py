@@ -37,8 +37,8 @@ _SEPARATORS: Final = (
 class Edges:
     """The dependencies of each node, with the problems found on the way.
 
-    `unreadable` names nodes whose targets are unknown. `unresolved` are nodes whose dependencies are unknown because of
-    another problem: later checks report nothing about them.
+    `unreadable` names nodes whose targets are unknown. `unresolved` are nodes whose dependencies are unknown
+    because of another problem: later checks report nothing about them.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class Edges:
         return order
 
     def _propagate_unresolved(self) -> None:
-        """Mark followers of unresolved nodes as unresolved; a node without edges may follow an unreadable one."""
+        """Mark followers of unresolved nodes; without edges, a node may follow an unreadable one."""
         if self.unreadable:
             starts = (node_id for node_id, model in self.models.items() if isinstance(model, StartModel))
             self.unresolved |= self.known.difference(self.requires, starts)

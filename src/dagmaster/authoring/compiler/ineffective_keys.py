@@ -37,7 +37,10 @@ def _check_node(document: Document, node: Any, path: Path) -> Iterator[Problem]:
     while isinstance(node, dict):
         if node.get("pool") is not None:
             message = "pool is not implemented yet: the task would run without taking a slot"
-            hint = "remove it; a queue of its own, served by workers with a --concurrency, limits tasks of all jobs"
+            hint = (
+                "remove it; a queue of its own, served by workers with a --concurrency, limits tasks of all"
+                " jobs"
+            )
             yield document.problem(message, (*path, "pool"), hint=hint)
         if node.get("on_item_error") == "quarantine":
             message = "on_item_error: quarantine is not implemented yet: failed items would not be set aside"

@@ -1,7 +1,7 @@
 """Check literal params against their handler's model before anything runs.
 
-A value with an expression is known only at run time and is not checked. Unknown and missing params are checked in
-`node_specs`.
+A value with an expression is known only at run time and is not checked. Unknown and missing params are
+checked in `node_specs`.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ def check_literal_params(
     constant = {name for name, value in params.items() if not has_expression(value)}
     if model is None or not constant:
         return []
+    ignored = _FILES if len(constant) == len(params) else _FILES | _RULES
+    by_place: dict[Path, list[ErrorDetails]] = {}
+    for item in _errors(model, params):
+        loc, kind = item["loc"], item["type"]
+        is_unknown_or_missing = len(loc) == 1 and kind in ("missing", "extra_forbidden")
+        if loc and loc[0] in constant and kind not in ignored and not is_unknown_or_missing:
+            by_place.setdefault(_location_in_file(params, loc), []).append(item)
+    return [_problem(document, errors, (*path, *place)) for place, errors in by_place.items()]
+
+
+def _errors(model: type[BaseModel], params: Mapping[str, Any]) -> list[ErrorDetails]:
     try:
         model.__pydantic_validator__.validate_python(dict(params))
     except ValidationError as error:
-        ignored = _FILES if len(constant) == len(params) else _FILES | _RULES
-        items = [
-            item
-            for item in error.errors(include_url=False)[: messages.MAX_PROBLEMS + 1]
-            if item["loc"] and item["loc"][0] in constant and item["type"] not in ignored
-        ]
+        return error.errors(include_url=False)[: messages.MAX_PROBLEMS + 1]
     except Exception:  # noqa: BLE001 - a custom validator may raise anything
         return []
-    else:
-        return []
-    by_place: dict[Path, list[ErrorDetails]] = {}
-    for item in items:
-        if len(item["loc"]) > 1 or item["type"] not in ("missing", "extra_forbidden"):
-            by_place.setdefault(_location_in_file(params, item["loc"]), []).append(item)
-    return [_problem(document, errors, (*path, *place)) for place, errors in by_place.items()]
+    return []
 
 
 def _problem(document: Document, items: list[ErrorDetails], path: Path) -> Problem:

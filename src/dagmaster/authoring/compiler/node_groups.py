@@ -25,7 +25,7 @@ _MAX_HINTS: Final = 20
 
 
 class NodeGroups:
-    """The groups of a file: `ids` and `models` include those that a `group:` declares, before their first node."""
+    """The groups of a file: `ids` and `models` include those that a `group:` declares."""
 
     def __init__(
         self,

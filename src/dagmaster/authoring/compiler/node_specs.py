@@ -97,7 +97,7 @@ class NodeSpecBuilder:
     def _complete(
         self, node_id: str, model: schema.AnyNodeModel, path: Path, definition: JsonObject, *, nesting: int
     ) -> bool:
-        """Add what its handler says to a definition, and remove what is wrong in it; return whether it is right."""
+        """Complete a definition from its handler, remove what is wrong in it; return whether it is right."""
         if isinstance(model, schema.TaskModel):
             return self._complete_task(model, path, definition)
         if isinstance(model, schema.FanOutModel):
@@ -110,40 +110,41 @@ class NodeSpecBuilder:
 
     def _complete_task(self, model: schema.TaskModel, path: Path, definition: JsonObject) -> bool:
         handler = self._handler(model.handler, path)
+        queue, timeout, retry = model.queue, model.timeout_seconds, None
         if handler is not None:
             self._check_params(handler, model, path)
-        queue = model.queue or (handler.queue if handler is not None else None) or self._default_queue()
+            queue, timeout, retry = queue or handler.queue, timeout or handler.timeout_seconds, handler.retry
+        queue = queue or self._default_queue()
+        self._check_queue(model, handler, queue, path)
+        definition["queue"] = queue or ""
+        if timeout is not None:
+            definition["timeout_seconds"] = float(timeout)
+        definition.pop("retry", None)
+        if model.retry is not None:
+            retry = self._retry(model.retry, (*path, "retry"))
+        if retry is not None:
+            definition["retry"] = retry_definition(retry)
+        return queue is not None and (retry is not None or model.retry is None)
+
+    def _check_queue(
+        self, model: schema.TaskModel, handler: HandlerFacts | None, queue: str | None, path: Path
+    ) -> None:
         if queue is None and (handler is not None or not self._is_wrong(model.handler)):
             message, hint = _missing_queue(model.handler, handler, is_python=self.document.is_python)
             self.values.problem(message, path, at_key=True, hint=hint)
         if model.queue is not None and not is_queue_name(model.queue) and not self.is_stored:
-            self.values.problem(
-                f"queue is {QUEUE_RULE}, not {truncate(model.queue, 100)!r}", (*path, "queue")
-            )
-        definition["queue"] = queue or ""
-        timeout = model.timeout_seconds or (handler.timeout_seconds if handler is not None else None)
-        if timeout is not None:
-            definition["timeout_seconds"] = float(timeout)
-        definition.pop("retry", None)
-        is_retry_right = True
-        if model.retry is not None:
-            retry = self._retry(model.retry, (*path, "retry"))
-            is_retry_right = retry is not None
-        else:
-            retry = None if handler is None else handler.retry
-        if retry is not None:
-            definition["retry"] = retry_definition(retry)
-        return is_retry_right and queue is not None
+            message = f"queue is {QUEUE_RULE}, not {truncate(model.queue, 100)!r}"
+            self.values.problem(message, (*path, "queue"))
 
     def _default_queue(self) -> str | None:
         if self.handlers is None:
             return None
-        return (
-            self.handlers.python_queue if self.document.is_python else None
-        ) or self.handlers.default_queue
+        if self.document.is_python and self.handlers.python_queue:
+            return self.handlers.python_queue
+        return self.handlers.default_queue
 
     def _is_wrong(self, handler: str) -> bool:
-        """Return whether a missing handler is an error of its own: the right one may have the other values."""
+        """Return whether the missing handler is reported: the right one may have the other values."""
         return handler == UNREADABLE or (self.handlers is not None and not self.allow_missing_handlers)
 
     def _handler(self, name: str, path: Path) -> HandlerFacts | None:

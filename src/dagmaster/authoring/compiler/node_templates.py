@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from dagmaster.authoring.model_reader import UNREADABLE
+from dagmaster.authoring.source_document import entries
 from dagmaster.authoring.validation_messages import describe_actual
 from dagmaster.engine.approvals_and_waits import MAX_WAIT_SECONDS
 from dagmaster.engine.expressions.conditions import compile_condition
@@ -168,7 +169,7 @@ class TemplateCompiler:
 
 
 class CheckedValues:
-    """The values of one node, for its reader: what cannot be compiled is a problem of the document, and missing."""
+    """The values of one node, for its reader: what cannot be compiled is reported, and left out."""
 
     def __init__(self, compiler: TemplateCompiler, path: Path, nesting: int = 0) -> None:
         self._compiler = compiler
@@ -226,8 +227,7 @@ def _strings(value: JsonValue, path: Path = ()) -> Iterator[tuple[Path, str]]:
     """Yield every string in a value with its path."""
     if isinstance(value, str):
         yield path, value
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in inside:
+    for key, item in entries(value):
         yield from _strings(item, (*path, key))
 
 

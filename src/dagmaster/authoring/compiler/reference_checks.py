@@ -146,7 +146,10 @@ class ReferenceChecker:
             return
         if not self._key(rest, _UPSTREAM_KEYS, use, path, "upstream has") or rest[0] in _ALWAYS_READABLE:
             return
-        sources = list(dict.fromkeys(leaf.node for leaf in leaves))
+        self._check_sources(list(dict.fromkeys(leaf.node for leaf in leaves)), use, path, rest)
+
+    def _check_sources(self, sources: list[str], use: PathUse, path: Path, rest: list[Any]) -> None:
+        """Check that each node that may be `upstream` gives the value; report the first that does not."""
         # With a default, it is enough that one of them gives the key.
         if use.guarded and any(self._has_output_key(source, rest) for source in sources):
             return
@@ -163,7 +166,7 @@ class ReferenceChecker:
         # Earlier versions published such references, which are {}: their jobs go on.
         if self.kinds.get(source) is Kind.GROUP and rest[0] == "output" and not self.is_stored:
             return False
-        return rest[0] != "output" or len(rest) < 2 or keys is None or rest[1] in keys  # noqa: PLR2004 - output, key
+        return rest[0] != "output" or not rest[1:] or keys is None or rest[1] in keys
 
     def _output_key(self, source: str, rest: list[JsonValue], use: PathUse, path: Path) -> bool:
         if self._has_output_key(source, rest):

@@ -178,11 +178,7 @@ class DocumentWriter:
     # ── Dependencies ──
 
     def _depends_on(self, node: Node) -> Any:
-        """Return the gate of a node: what its author wrote, its branch, and the nodes that its values come from.
-
-        A node that is upstream already is no dependency of its own: where its value may be missing, it has a
-        default.
-        """
+        """Return the gate of a node: what its author wrote, its branch, and the sources of its values."""
         if node.level:
             return None
         gates, requirements = self._written(node), list(_requirements(node))
@@ -190,6 +186,15 @@ class DocumentWriter:
         if joins or any(map(_is_join, gates)):
             self._edges += [(leaf, node) for gate in (*gates, *joins) for leaf in self._ends(gate, node)]
             return None
+        waits = [*gates, *self._missing(node, gates, requirements)]
+        spelled = [self._spell(gate, node) for one in waits for gate in _flattened(one, node.place)]
+        unique = list({json.dumps(gate): gate for gate in spelled}.values())
+        return unique[0] if len(unique) == 1 else unique or None
+
+    def _missing(
+        self, node: Node, gates: list[Requirement], requirements: list[Requirement]
+    ) -> Iterator[Requirement]:
+        """Yield the requirements that are not upstream already: a value that may be missing has a default."""
         inherited = [gate for group in node.groups() for gate in self._written(group)]
         known = {self._owner(leaf) for gate in (*gates, *inherited) for leaf in _leaves(gate)}
         is_complete = not known
@@ -199,10 +204,7 @@ class DocumentWriter:
                 # Only now: it walks the graph.
                 known, is_complete = self._upstream(known), True
             if not own <= known:
-                gates.append(requirement)
-        spelled = [self._spell(gate, node) for one in gates for gate in _flattened(one, node.place)]
-        unique = list({json.dumps(gate): gate for gate in spelled}.values())
-        return unique[0] if len(unique) == 1 else unique or None
+                yield requirement
 
     def _written(self, node: Node) -> list[Requirement]:
         """Return what a node waits for whatever its values are: the author's dependencies, and its branch."""

@@ -168,11 +168,11 @@ class Task(GraphItem):
     `task["size"]` and `task[0]["size"]` stand for a part of it. Any other value is JSON, or has one obvious
     form in it, as a date or a model. Text is a value and never a template.
 
-    A task without a `name` is called after its function. In the graph that a job is made of, the second one of a
-    function is `load_2`. What is added later has the number of that addition, too: `load_b3_1` is the first `load` of
-    the third part of the job. The graph that it was made of is the first part; every `apply` of a context, or with
-    `at_once`, makes another, and so does a task with everything that it adds when it succeeds. These names are those of
-    the nodes, and the keys of a result of several tasks.
+    A task without a `name` is called after its function. In the graph that a job is made of, the second one
+    of a function is `load_2`. What is added later has the number of that addition, too: `load_b3_1` is the
+    first `load` of the third part of the job. The graph that it was made of is the first part; every `apply`
+    of a context, or with `at_once`, makes another, and so does a task with everything that it adds when it
+    succeeds. These names are those of the nodes, and the keys of a result of several tasks.
     """
 
     __slots__ = (
@@ -206,7 +206,8 @@ class Task(GraphItem):
         frame = _frame or sys._getframe(1)  # noqa: SLF001 - there is no other way to the caller
         self._code, self._position = frame.f_code, frame.f_lasti
         self.options: Mapping[str, Any]
-        """Its options as definitions have them, with those of its function; those that are not set are left out."""
+        """Its options as definitions have them, with those of its function; those that are not set are left
+        out."""
         if type(entrypoint) is str:
             if entrypoint not in CHECKED:
                 check_name(entrypoint)
@@ -215,15 +216,7 @@ class Task(GraphItem):
             self.kwargs = {} if kwargs is None else kwargs
             self.options = declared_options(entrypoint)
         else:
-            try:
-                declared = read_function(entrypoint)
-            except TypeError as error:
-                # It cannot be a key of the cache.
-                raise no_entrypoint(entrypoint) from error
-            self.entrypoint, self.function = declared.name, declared.function
-            self.kwargs = {**declared.constants, **(kwargs or {})} if declared.constants else kwargs or {}
-            self.options = declared.options
-            self.name = declared.node_name if name is None else name
+            self._read_function(entrypoint, kwargs)
         if options:
             known = merged_options(self.options, options)
             if known is None:
@@ -231,6 +224,18 @@ class Task(GraphItem):
                 self._add_options(options)
             else:
                 self.options = known
+
+    def _read_function(self, function: Any, kwargs: Mapping[str, Any] | None) -> None:
+        try:
+            declared = read_function(function)
+        except TypeError as error:
+            # It cannot be a key of the cache.
+            raise no_entrypoint(function) from error
+        self.entrypoint, self.function = declared.name, declared.function
+        self.kwargs = {**declared.constants, **(kwargs or {})} if declared.constants else kwargs or {}
+        self.options = declared.options
+        if self.name is None:
+            self.name = declared.node_name
 
     def _add_options(self, options: TaskOptions) -> None:
         allow_failure = options.get("allow_failure", False)
@@ -372,8 +377,8 @@ def create_task(
 ) -> Task:
     """Return a task of a function: its name as `module.function`, the function, or one with `@task`.
 
-    Of a name, the options of `@task` apply if its module is imported, or if its source is here and queue, retry and
-    timeout_seconds are literals: if one is not, none applies.
+    Of a name, the options of `@task` apply if its module is imported, or if its source is here and queue,
+    retry and timeout_seconds are literals: if one is not, none applies.
     """
     # Its own frame: one of a function in between costs as much as all the rest of this.
     return Task(callback, kwargs, name=name, _frame=sys._getframe(1), **options)  # noqa: SLF001 - as above

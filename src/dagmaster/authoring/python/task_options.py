@@ -1,7 +1,7 @@
-"""The options of tasks in Python: what they are, what `@task` declares of a function, and what a call adds to it.
+"""The options of tasks in Python: what they are, what `@task` declares, and what a call adds to it.
 
-They are the keys of a task in a workflow file, and go into definitions as they are. Nothing is imported for the
-options of a function that is named by text.
+They are the keys of a task in a workflow file, and go into definitions as they are. Nothing is imported for
+the options of a function that is named by text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dagmaster.authoring.python.futures import Dependency
-    from dagmaster.authoring.python.tasks import NodeCall
     from dagmaster.engine.retry import RetryPolicy
 
     Retry = RetryPolicy | Mapping[str, Any] | int | Literal["none"]
@@ -69,7 +68,8 @@ MAX_CHECKED: Final = 10_000
 _MERGED: Final[dict[tuple[Any, ...], tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
 """Options with what they were added to: 100,000 tasks with the same options share them."""
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {}
-"""The functions that tasks were made of in this process, by entrypoint: they are run here without an import."""
+"""The functions that tasks were made of in this process, by entrypoint: they are run here without an
+import."""
 
 
 class _Function(NamedTuple):
@@ -88,25 +88,31 @@ def read_function(callback: Any) -> _Function:
     from dagmaster.authoring.python.tasks import NodeCall, TaskFunction
 
     mark = mark_of(callback)
-    call: NodeCall | None = callback if isinstance(callback, NodeCall) else None
-    if mark is None and call is None and not hasattr(callback, "__qualname__"):
+    written = constants = _NONE
+    function = callback
+    if isinstance(callback, NodeCall):
+        name, written, constants = callback.handler, callback.options, callback.constants
+        if not isinstance(callback, TaskFunction):
+            function = None
+    elif mark is not None:
+        name = mark.name
+    elif hasattr(callback, "__qualname__"):
+        name = function_name(callback)
+    else:
         raise no_entrypoint(callback)
-    name = call.handler if call is not None else mark.name if mark is not None else function_name(callback)
     check_name(name)
-    function = callback if call is None or isinstance(call, TaskFunction) else None
     if function is not None:
         FUNCTIONS[name] = function
     options: dict[str, Any] = {}
     if mark is not None:
         options = {one: getattr(mark, one) for one in DECORATOR_OPTIONS}
-    written = _NONE if call is None else call.options
     options |= {one: value for one, value in written.items() if one in TASK_OPTIONS}
     return _Function(
         name=name,
         function=function,
         options=_in_order(check_options(options, name)),
         node_name=written.get("name"),
-        constants={} if call is None else call.constants,
+        constants=constants,
     )
 
 
@@ -135,7 +141,7 @@ def _options_in_source(entrypoint: str, _version: tuple[int, int] | None) -> Map
 
 
 def merged_options(declared: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return what `add_options` returned for these options; None if it was not called, or they cannot be a key."""
+    """Return what `add_options` returned for these options; None if not called, or if not hashable."""
     try:
         known = _MERGED.get((id(declared), *options.items()))
     except TypeError:
@@ -156,7 +162,7 @@ def add_options(declared: Mapping[str, Any], options: Mapping[str, Any], label: 
 
 
 def check_options(options: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """Return options as definitions have them, without those that are not set; raise `HandlerInvalid` about others."""
+    """Return the options that are set, as definitions have them; raise `HandlerInvalid` about wrong ones."""
     checked = {one: value for one, value in options.items() if value is not None}
     if checked.get("allow_failure") is False:
         del checked["allow_failure"]

@@ -113,43 +113,63 @@ class _InputSchema(GenerateJsonSchema):
 def _definition(function: Callable[..., Any], name: str, annotation: Any) -> tuple[dict[str, Any], bool]:
     """Return an input as in YAML, and whether None is one of its values."""
     annotation = _without_future(annotation)
-    members = list(alternatives(annotation))
-    is_optional = type(None) in members
+    is_optional = type(None) in alternatives(annotation)
+    schema, lost = _read_type(function, name, annotation)
+    if is_optional:
+        schema = _without_null(schema)
+    enum = schema.get("enum") or ([schema["const"]] if "const" in schema else None)
+    text_format = schema.get("format")
+    kind = text_format if text_format in TEXT_FORMATS else schema.get("type") or _type_of(enum)
+    if kind not in _TYPES and kind not in TEXT_FORMATS:
+        hint = (
+            "an input is text, a number, true or false, a list, a mapping or a model; decide between types"
+            " in a task"
+        )
+        raise _reject(function, name, f"has the type `{_name_of(annotation)}`, which is no input", hint)
+    lost = lost or _unchecked_limit(schema)
+    if lost is not None:
+        raise _reject(
+            function, name, f"has the limit {lost}, which is not checked of an input", "check it in a task"
+        )
+    optional_keys = {
+        "enum": enum,
+        "constraints": _constraints(schema),
+        "secret": bool(schema.get("writeOnly")),
+    }
+    definition = {} if kind == "string" else {"type": kind}
+    definition |= {key: schema[key] for key in _KEYS if key in schema}
+    return definition | {key: value for key, value in optional_keys.items() if value}, is_optional
+
+
+def _read_type(function: Callable[..., Any], name: str, annotation: Any) -> tuple[dict[str, Any], str | None]:
+    """Return the JSON Schema of an annotation, and a limit of it that the schema does not have."""
     try:
         schema = TypeAdapter(annotation).json_schema(schema_generator=_InputSchema)
         lost = next(_lost_limits(annotation), None)
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUserError) as error:
         reason = str(error).partition("\n")[0]
         raise _reject(function, name, f"has a type that is no input: {reason}", "") from None
-    schema = _inlined(function, name, schema, schema.pop("$defs", {}), ())
-    if is_optional:
-        others = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
-        if len(others) == 1:
-            schema = {key: part for key, part in schema.items() if key != "anyOf"} | others[0]
-    definition: dict[str, Any] = {key: schema[key] for key in _KEYS if key in schema}
-    enum = schema.get("enum") or ([schema["const"]] if "const" in schema else None)
-    if enum is not None:
-        definition["enum"] = enum
-    kind = schema["format"] if schema.get("format") in TEXT_FORMATS else schema.get("type") or _type_of(enum)
-    if kind not in _TYPES and kind not in TEXT_FORMATS:
-        hint = "an input is text, a number, true or false, a list, a mapping or a model; decide between types in a task"
-        raise _reject(function, name, f"has the type `{_name_of(annotation)}`, which is no input", hint)
-    lost = lost or next((key for key in _CONDITIONS if key in schema), None) or _lost_format(schema)
-    if lost is not None:
-        raise _reject(
-            function, name, f"has the limit {lost}, which is not checked of an input", "check it in a task"
-        )
+    inlined: dict[str, Any] = _inlined(function, name, schema, schema.pop("$defs", {}), ())
+    return inlined, lost
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an optional value without null, if one other choice is left."""
+    others = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(others) != 1:
+        return schema
+    rest = {key: part for key, part in schema.items() if key != "anyOf"}
+    return {**rest, **others[0]}
+
+
+def _constraints(schema: Mapping[str, Any]) -> dict[str, Any]:
     constraints = {key: schema[key] for key in CONSTRAINTS if key in schema}
     if schema.get("additionalProperties") is True:
         # Every dict has it, and every value fits.
         del constraints["additionalProperties"]
     if schema.get("format") not in CONSTRAINT_FORMATS:
         constraints.pop("format", None)
-    if constraints:
-        definition["constraints"] = constraints
-    if schema.get("writeOnly"):
-        definition["secret"] = True
-    return ({} if kind == "string" else {"type": kind}) | definition, is_optional
+    return constraints
 
 
 def _lost_limits(annotation: Any) -> Iterator[str]:
@@ -165,8 +185,11 @@ def _lost_limits(annotation: Any) -> Iterator[str]:
                 yield repr(limit)
 
 
-def _lost_format(schema: Mapping[str, Any]) -> str | None:
-    """Return the format of a text if nothing checks it."""
+def _unchecked_limit(schema: Mapping[str, Any]) -> str | None:
+    """Return a condition, or the format of a text, that nothing checks."""
+    for key in _CONDITIONS:
+        if key in schema:
+            return key
     is_known = schema.get("format") in {None, *TEXT_FORMATS, *CONSTRAINT_FORMATS, *_ANY_TEXT}
     return None if is_known else f"format={schema['format']!r}"
 

@@ -13,6 +13,7 @@ from yaml import MarkedYAMLError, YAMLError
 from yaml._yaml import CParser
 from yaml.events import (
     AliasEvent,
+    DocumentEndEvent,
     DocumentStartEvent,
     MappingEndEvent,
     MappingStartEvent,
@@ -93,7 +94,7 @@ class _Reader:
             self._refuse_empty()
         return root
 
-    def _build(self) -> tuple[JsonValue, Mark]:  # noqa: C901, PLR0912, PLR0915 - one loop over local names, run once an event
+    def _build(self) -> tuple[JsonValue, Mark]:
         next_event = self._parser.get_event
         opened = self._open
         here: Any = []
@@ -104,55 +105,22 @@ class _Reader:
         while True:
             event = next_event()
             kind = type(event)
-            if kind is ScalarEvent:
-                index = mark = event.start_mark.index
-                value = event.value
-                inside: JsonValue = None
-                if event.tag is not None or event.anchor is not None:
-                    self._refuse_properties(event, self._path(here, key))
-                if event.style == "":
-                    if not in_list and key is None:
-                        value = self._plain_key(value, index, here)
-                    elif not value or value[0] in MAY_BE_MORE_THAN_TEXT:
-                        value = self._plain_value(value, index, here, key)
-                elif "\0" in value:
-                    self._refuse("text cannot have a NUL character", index, self._path(here, key))
-            elif kind is MappingStartEvent or kind is SequenceStartEvent:
-                index = event.start_mark.index
-                value, inside = ({}, {}) if kind is MappingStartEvent else ([], [])
-                mark = (index, inside)
-                if event.tag is not None or event.anchor is not None:
-                    self._refuse_properties(event, self._path(here, key))
-                if len(opened) >= MAX_DEPTH:
-                    self._refuse_depth(index, self._path(here, key))
-            elif kind is MappingEndEvent or kind is SequenceEndEvent:
+            if kind is MappingEndEvent or kind is SequenceEndEvent:
                 here, marks, in_list, _, key_index = opened.pop()
                 key = None
                 continue
-            elif kind is AliasEvent:
-                index = mark = event.start_mark.index
-                value, inside = "*", None
-                self._refuse(
-                    f"aliases are not accepted: *{truncate(event.anchor)}",
-                    index,
-                    self._path(here, key),
-                    hint="write the value again",
-                )
-            else:
+            if kind is DocumentEndEvent:
                 self._check_the_rest(event.end_mark.index)
                 return here[0], marks[0]
-
+            index = event.start_mark.index
+            if not in_list and key is None:
+                key, key_index = self._key(event, index, here, marks)
+                continue
+            value, inside = self._value(event, index, here, key)
+            mark = index if inside is None else (index, inside)
             if in_list:
                 here.append(value)
                 marks.append(mark)
-            elif key is None:
-                if inside is not None:
-                    value = self._skip_key(kind, index)
-                elif kind is ScalarEvent and value in here:
-                    self._refuse_duplicate(value, marks[value][0], index, here)
-                    index = marks[value][0]
-                key, key_index = value, index
-                continue
             else:
                 here[key] = value
                 marks[key] = (key_index, mark)
@@ -161,6 +129,47 @@ class _Reader:
             else:
                 opened.append((here, marks, in_list, key, key_index))
                 here, marks, in_list, key = value, inside, kind is SequenceStartEvent, None
+
+    def _key(self, event: Any, index: int, here: Any, marks: Any) -> tuple[str, int]:
+        """Return the key that an event begins, and its place: of one that appears twice, the first."""
+        kind = type(event)
+        if kind is AliasEvent:
+            self._refuse_alias(event, index, self._path(here, None))
+            return "*", index
+        if event.tag is not None or event.anchor is not None:
+            self._refuse_properties(event, self._path(here, None))
+        if kind is not ScalarEvent:
+            return self._skip_key(kind, index), index
+        key = event.value
+        if event.style == "":
+            key = self._plain_key(key, index, here)
+        elif "\0" in key:
+            self._refuse_nul(index, self._path(here, None))
+        if key in here:
+            first = marks[key][0]
+            self._refuse_duplicate(key, first, index, here)
+            return key, first
+        return key, index
+
+    def _value(self, event: Any, index: int, here: Any, key: str | None) -> tuple[Any, Any]:
+        """Return the value that an event begins, and of a container where the marks inside it go."""
+        kind = type(event)
+        if kind is AliasEvent:
+            self._refuse_alias(event, index, self._path(here, key))
+            return "*", None
+        if event.tag is not None or event.anchor is not None:
+            self._refuse_properties(event, self._path(here, key))
+        if kind is ScalarEvent:
+            value = event.value
+            if event.style == "":
+                if not value or value[0] in MAY_BE_MORE_THAN_TEXT:
+                    value = self._plain_value(value, index, here, key)
+            elif "\0" in value:
+                self._refuse_nul(index, self._path(here, key))
+            return value, None
+        if len(self._open) >= MAX_DEPTH:
+            self._refuse_depth(index, self._path(here, key))
+        return ({}, {}) if kind is MappingStartEvent else ([], [])
 
     def _plain_value(self, word: str, index: int, here: JsonValue, key: str | None) -> JsonValue:
         try:
@@ -186,6 +195,8 @@ class _Reader:
     def _skip_key(self, kind: type, index: int) -> str:
         """Reject a container in the place of a key, skip it, and return a placeholder key."""
         text, path = self.source.text, self._path_of_open()
+        if len(self._open) >= MAX_DEPTH:
+            self._refuse_depth(index, path)
         start = next((at for at in (index, index - 1) if at >= 0 and text.startswith("{{", at)), None)
         if start is not None:
             line, column = self.source.place(start)
@@ -265,6 +276,13 @@ class _Reader:
         self._refuse(
             "more than one document", rest, hint="a file has one document: leave out '---' and what follows"
         )
+
+    def _refuse_nul(self, index: int, path: Path) -> None:
+        self._refuse("text cannot have a NUL character", index, path)
+
+    def _refuse_alias(self, event: Any, index: int, path: Path) -> None:
+        hint = "write the value again"
+        self._refuse(f"aliases are not accepted: *{truncate(event.anchor)}", index, path, hint=hint)
 
     def _refuse_properties(self, event: Any, path: Path) -> None:
         index = event.start_mark.index
