@@ -44,8 +44,8 @@ _OWN_FIELDS: Final = ("id", "requires", "group", "params")
 def _make_encoder() -> Callable[[Any], str]:
     """Return a function that encodes JSON.
 
-    `encode` of the standard library makes an encoder for each call: half the cost of the definition of a task. One of
-    CPython in C is made once and used for all; the public one serves elsewhere.
+    `encode` of the standard library makes an encoder for each call: half the cost of the definition of a
+    task. One of CPython in C is made once and used for all; the public one serves elsewhere.
     """
     strict = json.JSONEncoder(allow_nan=False)
     make = getattr(json.encoder, "c_make_encoder", None)
@@ -88,7 +88,10 @@ def read_batch(
 
 
 class BatchLinks:
-    """What the nodes and groups of a batch wait for. `of_existing`: what nodes of the job wait for from now on."""
+    """What the nodes and groups of a batch wait for.
+
+    `of_existing`: what nodes of the job wait for from now on.
+    """
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ _PLAIN: Final = frozenset(
 
 
 class Parameters(NamedTuple):
-    """The names that a function takes, None: any, and for each required one the names that it may be given by."""
+    """The names that a function takes (None: any), and for each required one the names that give it."""
 
     known: frozenset[str] | None
     required: tuple[frozenset[str], ...]
@@ -45,7 +45,7 @@ class Parameters(NamedTuple):
 
 
 def argument_problem(function: Callable[..., Any] | None, entrypoint: str, names: Collection[str]) -> str:
-    """Return why a function cannot be called with arguments of these names; "" if it can, or if that is not known.
+    """Return why a function cannot be called with arguments of these names; "" if it can, or is not known.
 
     No module is imported.
     """

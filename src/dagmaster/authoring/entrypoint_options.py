@@ -24,7 +24,7 @@ _NO_LITERAL: Final = (ValueError, TypeError, SyntaxError, MemoryError, Recursion
 
 
 def read_options(entrypoint: str) -> Mapping[str, Any]:
-    """Return the options of the `@task` decorator of a function; none if there is no certain source of all of them."""
+    """Return the options of the `@task` decorator of a function; none if their source is not certain."""
     definition = find_definition(entrypoint)
     calls = (
         [] if definition is None else [one for one in definition.decorator_list if isinstance(one, ast.Call)]

@@ -1,4 +1,4 @@
-"""Parts of graphs that are built in code: tasks, groups and dependencies, by ids that were made without a database.
+"""Parts of graphs that are built in code: tasks, groups and dependencies, by ids that need no database.
 
 A part becomes the rows of one batch once the number of the batch is known: tasks without a name are called
 after their function, with numbers that no other batch has.
@@ -114,7 +114,7 @@ class GraphPart:
         return GraphPart.from_json(change(self.to_json()))
 
     def digest(self) -> str:
-        """Return a digest of the part that does not depend on the ids in it: the same calls make the same part."""
+        """Return a digest of the part that does not depend on its ids: the same calls make the same part."""
         ids = [*(group.id for group in self.groups), *(task.id for task in self.tasks)]
         places = {number: place for place, number in enumerate(ids)}
         places |= {number: -1 - place for place, number in enumerate(self.known)}
@@ -132,7 +132,7 @@ class GraphPart:
         return hashlib.sha256(body.encode()).hexdigest()
 
     def to_rows(self, number: int) -> BatchRows:
-        """Return the rows of the batch of this number; raise `NodesRejected` about a name that cannot be used."""
+        """Return the rows of the batch of this number; raise `NodesRejected` if a name cannot be used."""
         names = self.names(number)
         heads: dict[int, str] = {}
         nodes = [
@@ -144,7 +144,7 @@ class GraphPart:
         return BatchRows(nodes, self._group_rows(names), self._dependency_rows(names))
 
     def outline(self, number: int) -> NodeBatch:
-        """Return the batch without what nodes do: enough to check names, groups and cycles, and much cheaper."""
+        """Return the batch without what nodes do: cheaper, and enough to check names, groups and cycles."""
         names = self.names(number)
         links = BatchLinks(
             [names[task.id] for task in self.tasks], self._group_rows(names), self._dependency_rows(names)
@@ -174,13 +174,13 @@ class GraphPart:
         check_part(self)
 
     def check_structure(self) -> None:
-        """Raise `NodesRejected` if no graph can have this part, whose definitions were read from Python code."""
+        """Raise `NodesRejected` if no graph can have this part: its definitions come from Python code."""
         with without_gc():
             if not self._is_flat():
                 _check_outline(self, self.outline(1))
 
     def _is_flat(self) -> bool:
-        """Return whether this is tasks that wait for nothing, and others that wait for them: there is no cycle."""
+        """Return whether some tasks wait for nothing and the others for them: there is no cycle."""
         if (
             self.groups
             or self.known
@@ -287,7 +287,7 @@ def _known(names: Mapping[int, str], number: int) -> str:
 
 
 def _definition_text(task: TaskPart, names: Mapping[int, str], heads: dict[int, str]) -> str:
-    """Return the definition of a task as JSON: first what many have in common, which is in `heads`, then the params."""
+    """Return the definition of a task as JSON: first what many share (in `heads`), then the params."""
     definition, params = task.definition, task.params
     if "sources" in definition:
         sources: Any = definition["sources"]

@@ -28,7 +28,7 @@ def has_defaults(schema: Any) -> bool:
 
 
 def fill_defaults(value: Any, schema: Any, fits: Callable[[Any, Any], bool]) -> JsonValue:
-    """Return a value with the defaults of its schema for the keys that it leaves out; the value is not changed.
+    """Return a copy of a value with the defaults of its schema for the keys that it leaves out.
 
     A default that does not fit its own schema (`fits(default, schema)`) stays out: pydantic does not check
     it, either.

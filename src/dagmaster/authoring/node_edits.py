@@ -45,7 +45,7 @@ def set_version(text: str, version: int) -> str:
 
 
 def outline_nodes(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Return the nodes as they are written, and the edges between them: source (perhaps `node.branch`) and target."""
+    """Return the nodes as written, and the edges between them: source (perhaps `node.branch`) and target."""
     edit = _Edit(text)
     edges = dict.fromkeys((reference.source, reference.target) for reference in edit.references())
     return edit.nodes, list(edges)
@@ -126,7 +126,7 @@ def disconnect_nodes(text: str, source: str, target_id: str) -> str:
 
 
 class _Reference(NamedTuple):
-    """A place that names another node: in `depends_on` of the target, or in `next` or `group` of the source."""
+    """A place that names another node: `depends_on` of the target, or `next` or `group` of the source."""
 
     path: Path
     owner: str

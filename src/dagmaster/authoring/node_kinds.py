@@ -1,4 +1,6 @@
-"""The kinds of nodes: what readers, drawings and the editor show of each. A test compares the table with the schema.
+"""The kinds of nodes: what readers, drawings and the editor show of each.
+
+A test compares the table with the schema.
 
 The keys of a kind are its model in `schema`, its fields its spec in `engine.graph`, its start a function in
 `engine.node_start`; in Python it is a function in `python.node_functions`.
@@ -182,7 +184,8 @@ NODE_KINDS: Final[Mapping[Kind, NodeKind]] = {
     ),
     Kind.GROUP: NodeKind(
         colours=_GREY,
-        icon="M2.5 4.5v-2h2M12.5 2.5h2v2M14.5 12.5v2h-2M4.5 14.5h-2v-2M5.5 5.5h2.5v2.5h-2.5zM9 9h2.5v2.5h-2.5z",
+        icon="M2.5 4.5v-2h2M12.5 2.5h2v2M14.5 12.5v2h-2M4.5 14.5h-2v-2"
+        "M5.5 5.5h2.5v2.5h-2.5zM9 9h2.5v2.5h-2.5z",
         brackets=("(((", ")))"),
         detail=_describe_group,
         output_keys=frozenset(),

@@ -1,8 +1,8 @@
-"""The one reader of a node's definition: the spec of what was checked, without a look at the rest of the graph.
+"""The one reader of a node's definition: the spec of what was checked, without the rest of the graph.
 
-A key of a definition is the field of that name in the spec. The compiler reads what it has checked, an outline what
-is stored, and a batch what was added to a job. They differ in their values (`Values`): templates, nothing, or values
-that are no templates.
+A key of a definition is the field of that name in the spec. The compiler reads what it has checked, an
+outline what is stored, and a batch what was added to a job. They differ in their values (`Values`):
+templates, nothing, or values that are no templates.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ def read_node(
     targets: Container[str] = (),
     **graph_fields: Any,
 ) -> Spec:
-    """Return the spec of a node. `targets`: the nodes that it may lead to; `graph_fields`: what its edges say."""
+    """Return the spec of a node.
+
+    `targets`: the nodes that it may lead to; `graph_fields`: what its edges say.
+    """
     kind = Kind(node.get("type", Kind.TASK))
     read = dict(graph_fields)
     for name in _fields_of(kind):

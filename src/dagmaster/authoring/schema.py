@@ -123,8 +123,8 @@ class TaskModel(NextModel):
         default=None,
         min_length=1,
         max_length=128,
-        description="The code of the handler that the submitter has (`dagmaster.code_fingerprint`). A worker with other"
-        " code runs the task, and reports the difference.",
+        description="The code of the handler that the submitter has (`dagmaster.code_fingerprint`). A worker"
+        " with other code runs the task, and reports the difference.",
     )
 
 
@@ -261,7 +261,8 @@ class InputModel(FileModel):
     )
     properties: dict[str, JsonValue] | None = Field(
         default=None,
-        description="JSON Schemas for an object's keys. A key that is left out has its `default`, at any depth.",
+        description="JSON Schemas for an object's keys. A key that is left out has its `default`, at any"
+        " depth.",
     )
     constraints: dict[str, JsonValue] | None = Field(
         default=None,

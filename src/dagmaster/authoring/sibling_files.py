@@ -1,4 +1,4 @@
-"""Workflow files beside each other: the file of a workflow id, and the ids that the nodes of a document run."""
+"""Workflow files in one folder: the file of a workflow id, and the ids that the nodes of a document run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def workflow_id_of(data: dict[str, Any]) -> str:
 
 
 def child_workflows(data: Any) -> Iterator[tuple[str, int | None]]:
-    """Yield the workflows, with the version if one is named, that the nodes of a document run as child jobs."""
+    """Yield the workflows that the nodes of a document run as child jobs, with the version if named."""
     nodes = data.get("nodes") if isinstance(data, dict) else None
     pending = list(nodes.values()) if isinstance(nodes, dict) else []
     while pending:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def compile_with_children(
     path: pathlib.Path, handlers: HandlerCatalog, *, allow_missing_handlers: bool = False
 ) -> tuple[Compiled, list[Graph]]:
-    """Compile a file, and the workflows that its child jobs need, at any depth: Python calls, or files beside it."""
+    """Compile a file and the workflows of its child jobs, at any depth: Python calls, or files next to it."""
     workflow = load_workflow(path)
     compiled = workflow.compile(handlers, allow_missing_handlers=allow_missing_handlers)
     siblings = SiblingFiles(file_of(path).parent)

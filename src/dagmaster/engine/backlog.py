@@ -76,8 +76,8 @@ class Backlog:
 def can_wait(job: Job, node: Node) -> bool:
     """Return whether a node that is ready can be started by a later step.
 
-    A task whose dependencies are all finished can: nothing that happens meanwhile changes what it starts with. After an
-    `any_of` some are not, and `upstream` is the one that was first when the node started.
+    A task whose dependencies are all finished can: nothing that happens meanwhile changes what it starts
+    with. After an `any_of` some are not, and `upstream` is the one that was first when the node started.
     """
     spec = node.spec
     if node.parent is not None or type(spec) is not TaskSpec:

@@ -42,7 +42,7 @@ def did_you_mean(wrong: str, right: Iterable[str]) -> str:
 
 
 def similar_handlers(wrong: str, names: Iterable[str]) -> list[str]:
-    """Return the names of handlers that may be meant: of the same module, and similar ones of similar modules."""
+    """Return the names of handlers that may be meant: of the same module, and similar ones of others."""
     module, _, function = wrong.rpartition(".")
     if not module:
         return list(names)

@@ -1,1 +1,1 @@
-"""What a process takes from its machine: the time, ids, event loops, files, and pauses between connections."""
+"""What a process takes from its machine: time, ids, event loops, files, pauses between connections."""

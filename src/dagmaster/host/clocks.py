@@ -33,7 +33,13 @@ class SystemClock:
     def now(self) -> float:
         return self._offset + time.monotonic()
 
-    async def wait(self, event: asyncio.Event, until: float | None, *, idle: bool) -> None:  # noqa: ARG002 - the port
+    async def wait(
+        self,
+        event: asyncio.Event,
+        until: float | None,
+        *,
+        idle: bool,  # noqa: ARG002 - the port
+    ) -> None:
         """Wait for the event, at most until this time."""
         if until is None:
             await event.wait()

@@ -1,4 +1,4 @@
-"""Backoff while a remote side is unavailable, with one log line when the outage starts and one when it ends."""
+"""Backoff while a remote side is unavailable, with one log line when the outage starts and ends."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class ConnectionBackoff:
     def on_success(self, since: int | None = None) -> None:
         """Record a successful call.
 
-        `since`: `failures` when the call began. A call that was under way when a connection was lost does not end the
-        outage: its answer may have come from the server that has died since.
+        `since`: `failures` when the call began. A call that was under way when a connection was lost does not
+        end the outage: its answer may have come from the server that has died since.
         """
         if since is not None and since != self.failures:
             return

@@ -40,7 +40,7 @@ def run_blocking(work: Coroutine[Any, Any, R]) -> R:
 
 
 class LoopThread:
-    """An event loop in a separate thread, which does not keep the process alive: connections need one that stays."""
+    """An event loop in a separate daemon thread: connections need one that stays."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()

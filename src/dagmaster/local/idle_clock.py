@@ -39,7 +39,13 @@ class IdleClock:
     def now(self) -> float:
         return self._clock.now()
 
-    async def wait(self, event: asyncio.Event, until: float | None, *, idle: bool) -> None:  # noqa: ARG002 - the port
+    async def wait(
+        self,
+        event: asyncio.Event,
+        until: float | None,
+        *,
+        idle: bool,  # noqa: ARG002 - the port
+    ) -> None:
         """Wait for the event, at most until this time."""
         is_idle = not self.has_work() and not self._is_waiting()
         if is_idle:

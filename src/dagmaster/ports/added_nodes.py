@@ -74,7 +74,8 @@ class BatchRows:
 class StoredBatch(BatchRows):
     """The rows of a batch of a job. Batches that were accepted as a whole have the same `accepted_order`.
 
-    `added_by`: the node whose task added it; None: it came from outside, or from a service of an earlier version.
+    `added_by`: the node whose task added it; None: it came from outside, or from a service of an earlier
+    version.
     """
 
     number: int = 0
@@ -104,7 +105,8 @@ class UnstoredNodes(Protocol):
 class BatchKey(NamedTuple):
     """Identifies one call that adds nodes at once: a repetition by a later attempt adds nothing.
 
-    `call_number` counts the calls of an attempt with the same content: others may come in another order next time.
+    `call_number` counts the calls of an attempt with the same content: others may come in another order next
+    time.
     """
 
     node_id: str
@@ -144,13 +146,13 @@ class TaskNodes(Protocol):
         """Return the number of a new batch; None if the task is not held any more."""
 
     async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows) -> bool:
-        """Store a batch and ask the owner of the job to accept it now; return False if the task is not held."""
+        """Store a batch and ask the job's owner to accept it now; return False if the task is not held."""
 
     async def decision_about(self, task_id: str, token: int, number: int) -> BatchDecision | None:
-        """Return the owner's decision about a batch of a task; None: there is none yet, or the task is not held."""
+        """Return the owner's decision about a batch of a task; None if undecided, or the task is not held."""
 
     async def batch_rows(self, task_id: str, token: int, number: int) -> BatchRows:
-        """Return the rows of a batch that was written by this or an earlier attempt; none if the task is not held."""
+        """Return the rows of a batch that this or an earlier attempt wrote; none if the task is not held."""
 
 
 class AddedNodeReader(Protocol):

@@ -56,7 +56,7 @@ class TokenVerifier(Protocol):
     """Finds callers by tokens of an identity provider."""
 
     async def find_caller(self, token: str) -> Caller:
-        """Return the caller of a token; raise `TokenRejected`, or `IssuerUnavailable` if it cannot be checked."""
+        """Return the caller of a token; raise `TokenRejected`, or `IssuerUnavailable` if unchecked."""
 
 
 class ApiKeyStore(Protocol):

@@ -68,7 +68,7 @@ class ClientStore(Protocol):
         """
 
     async def assign_queue(self, job_id: str, queue: str) -> bool:
-        """Give all tasks of a job to a queue that only one process serves; return False if the job is not idle.
+        """Give all tasks of a job to a queue of one process; return False if the job is not idle.
 
         A job is idle while no orchestrator owns it, and it has not started or has finished.
         """
@@ -76,7 +76,7 @@ class ClientStore(Protocol):
     async def drain(
         self, service_id: str, *, grace_seconds: float | None = None, audit: Sequence[AuditEntry] = ()
     ) -> bool:
-        """Ask a registered orchestrator or worker to claim nothing more; return False if there is none with this id.
+        """Ask an orchestrator or worker to claim nothing more; return False if none has this id.
 
         No claim that starts after this takes anything. `grace_seconds`: when a worker releases what still
         runs; None: it lets every task finish. A second request replaces that.

@@ -91,7 +91,7 @@ class ListenerUnreachable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaState:
-    """The schema version of the database (None: no schema), the one this code needs, and the rights of the user.
+    """The schema version of the database (None: no schema), the one this code needs, the user's rights.
 
     `is_usable`: it is that version, or a newer one that this code can use, as in a rolling upgrade.
     """
@@ -120,7 +120,7 @@ class DatabaseRoles:
 
 @dataclass(frozen=True, slots=True)
 class LiveServices:
-    """How many orchestrators and workers have a valid lease, and how many of them drain; the id of one that does."""
+    """How many orchestrators and workers have a valid lease, and how many drain; the id of one that does."""
 
     orchestrators: int
     workers: int

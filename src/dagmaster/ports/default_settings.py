@@ -1,4 +1,7 @@
-"""Defaults of settings that are also needed without their model, which imports pydantic. Each stands here alone."""
+"""Defaults of settings that are also needed without their model, which imports pydantic.
+
+Each stands here alone.
+"""
 
 from __future__ import annotations
 

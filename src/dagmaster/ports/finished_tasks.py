@@ -21,7 +21,8 @@ ENDS: Final = (
 """The events that end an attempt. Tasks are found by them: they have an index on time, and a number in their
 job."""
 MAX_SCANNED: Final = 5_000
-"""How many ends of attempts one page looks at. With a filter that few match, a page may be short, or empty."""
+"""How many ends of attempts one page looks at. With a filter that few match, a page may be short, or
+empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

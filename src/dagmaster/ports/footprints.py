@@ -51,7 +51,7 @@ def _is_in_degrees(bbox: Any) -> bool:
 
 
 def footprint_geometry(footprint: Any) -> dict[str, Any] | None:
-    """Convert a footprint (bbox, GeoJSON, tile z/x/y or H3 cell) to a GeoJSON geometry; None for anything else."""
+    """Convert a footprint (bbox, GeoJSON, tile z/x/y, H3 cell) to a GeoJSON geometry; None for others."""
     if isinstance(footprint, dict):
         if footprint.get("type") == "Feature":
             return footprint_geometry(footprint.get("geometry"))

@@ -54,7 +54,8 @@ class Checkpoint:
     versions: dict[str, str] = field(default_factory=dict)
     """The versions of artifacts, by name, where they are known."""
     earlier: tuple[Checkpoint, ...] = ()
-    """Those that may be valid when this one is not, the newest first. They have no earlier ones themselves."""
+    """Those that may be valid when this one is not, the newest first. They have no earlier ones
+    themselves."""
 
     @property
     def history(self) -> tuple[Checkpoint, ...]:
@@ -88,14 +89,14 @@ class Checkpoint:
 
 
 def data_to_store(checkpoint: dict[str, Any]) -> JsonObject:
-    """Return the data of a checkpoint as it is stored, with the versions of its artifacts and the earlier ones."""
+    """Return the data of a checkpoint as stored, with the versions of its artifacts and the earlier ones."""
     data: JsonObject = checkpoint["data"]
     hidden = {_VERSIONS: checkpoint.get("versions"), _EARLIER: checkpoint.get("earlier")}
     return {**data, **{key: value for key, value in hidden.items() if value}}
 
 
 def select_earlier(newest: Checkpoint, earlier: Iterable[Checkpoint]) -> tuple[Checkpoint, ...]:
-    """Return the checkpoints that may be valid when the newer ones are not: the newest of each phase, as many as fit.
+    """Return the checkpoints that may be valid when newer ones are not: the newest of each phase that fit.
 
     One that relies on everything that a newer one relies on is not kept: it is stale whenever the newer one
     is. So a task without artifacts keeps none.

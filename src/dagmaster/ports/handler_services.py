@@ -33,12 +33,12 @@ class Share:
     max_file_mb: int = RASTER_MAX_FILE_MB
     param_defaults: Mapping[str, JsonValue] = field(default_factory=dict)
     """The operator's defaults of handlers' params, by setting. A param names its setting in its field."""
-    scratch: Path = field(default_factory=lambda: Path("/tmp"))  # noqa: S108 - the worker passes a folder of its own
+    scratch: Path = field(default_factory=lambda: Path("/tmp"))  # noqa: S108 - workers pass another folder
     """Parent of the tasks' scratch folders."""
 
 
 class LentConnection(Protocol):
-    """A connection for one block, which is one transaction: `with` in a plain function, `async with` in a coroutine."""
+    """A connection for one block, one transaction: `with` in functions, `async with` in coroutines."""
 
     def __enter__(self) -> Connection[DictRow]:
         """Return a connection for a plain function; raise `DatabaseUnavailable` if there is none in time."""

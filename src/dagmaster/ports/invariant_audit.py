@@ -1,4 +1,4 @@
-"""The audit of stored rows, batch by batch: an audit of a million jobs is many short reads, not one long one."""
+"""The audit of stored rows, batch by batch: a million jobs are many short reads, not one long one."""
 
 from __future__ import annotations
 

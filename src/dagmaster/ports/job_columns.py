@@ -1,4 +1,4 @@
-"""The table of the columns of jobs: what a submit sets, what a child job gets, what its owner loads, what is shown.
+"""The table of the columns of jobs: what a submit sets, a child job gets, its owner loads, and is shown.
 
 Both stores read it. Its statements name a column only where they do more with it than to copy it.
 """
@@ -12,7 +12,10 @@ Type = Literal["bigint", "integer", "smallint", "boolean", "text", "json", "time
 
 
 class Use(Flag):
-    """What a column is copied by. `SUBMIT`, `CHILD` and `INHERIT` are fields of `NewJob` of the same names."""
+    """What a column is copied by.
+
+    `SUBMIT`, `CHILD` and `INHERIT` are fields of `NewJob` of the same names.
+    """
 
     SUBMIT = auto()
     """The submit of a job sets it."""

@@ -1,4 +1,4 @@
-"""The feed of a process that follows many jobs: which of them changed, and what is new in all of them at once."""
+"""The feed of a process that follows many jobs: which of them changed, and what is new in all of them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,10 @@ class Match(Enum):
 
 
 class FilterField(NamedTuple):
-    """A field of a filter. `parameter`: its name in query strings. Without an `option` the command line has none."""
+    """A field of a filter.
+
+    `parameter`: its name in query strings. Without an `option` the command line has none.
+    """
 
     match: Match
     help: str

@@ -1,7 +1,7 @@
 """What is set with the submit of a job, besides its workflow and inputs.
 
-An option that submitters set is declared here once: HTTP bodies, clients, the command line, the page and the check of
-a request read its declaration.
+An option that submitters set is declared here once: HTTP bodies, clients, the command line, the page and the
+check of a request read its declaration.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class JobOptions:
     queue: str | None = None
     """A queue that only one process serves, for all tasks of the job: see `ports.run_queues`."""
     trace_parent: str | None = None
-    """The W3C trace context of the submit, which the tasks of the job continue. One that is not valid is dropped."""
+    """The W3C trace context of the submit, which the tasks of the job continue. One that is not valid is
+    dropped."""
     is_hidden: bool = False
     """Whether lists and counts leave the job out, as one that tests a handler."""
     resumed_from: str | None = None

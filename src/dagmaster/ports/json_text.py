@@ -20,8 +20,8 @@ _SCAN: Final = json.JSONDecoder().raw_decode
 def read_json(text: str) -> JsonValue:
     """Return the value of a JSON text.
 
-    `json.loads` looks for white space around it by two regular expressions, which takes longer than to read a short
-    output.
+    `json.loads` looks for white space around it by two regular expressions, which takes longer than to read a
+    short output.
     """
     try:
         value: JsonValue = _SCAN(text)[0]

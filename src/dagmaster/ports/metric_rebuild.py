@@ -17,7 +17,7 @@ class MetricRebuilder(Protocol):
     """Counts finished jobs again. If a rebuild is interrupted, orchestrators count the rest."""
 
     async def start(self) -> int:
-        """Delete all sums and queue every finished job, in one transaction; return the number of this rebuild."""
+        """Delete all sums and queue every finished job in one transaction; return this rebuild's number."""
 
     async def count(self, rebuild: int) -> CountedJobs:
         """Count some thousand queued jobs.

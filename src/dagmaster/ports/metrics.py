@@ -48,7 +48,7 @@ class MetricReader(Protocol):
     async def failures(
         self, since: float, *, workflow_id: str | None = None, per_workflow: int | None = None, limit: int
     ) -> Sequence[FailureRecord]:
-        """Return the most frequent failures, of all workflows or of one; `per_workflow`: that many of each."""
+        """Return the most frequent failures of all workflows or of one; `per_workflow`: how many of each."""
 
     async def throughput(
         self, since: float, until: float, step_seconds: float

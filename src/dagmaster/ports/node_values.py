@@ -45,4 +45,4 @@ class Values(Protocol):
     async def blob_bytes(
         self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()
     ) -> int:
-        """Return the size of the outputs of nodes, and of reported ones, that are blobs; the others are short."""
+        """Return the size of the stored and reported outputs of nodes that are blobs; others are short."""

@@ -91,7 +91,7 @@ class OrchestratorStore(ReusableResults, Protocol):
     async def blob_bytes(
         self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()
     ) -> int:
-        """Return the size of the outputs of nodes, and of reported ones, that are blobs; the others are short."""
+        """Return the size of the stored and reported outputs of nodes that are blobs; others are short."""
 
     async def owned_job_ids(self) -> set[str]:
         """Return the ids of the jobs that this orchestrator owns."""
@@ -106,10 +106,10 @@ class OrchestratorStore(ReusableResults, Protocol):
         """Release unclaimed tasks that were requested to stop; return how many."""
 
     async def roll_up_metrics(self) -> int:
-        """Count a batch of finished jobs in the metrics; return how many, 0 if none waits or another process counts."""
+        """Count a batch of finished jobs in the metrics; return how many, 0 if another process counts."""
 
     async def prune_metrics(self, retention_seconds: float) -> int:
-        """Delete a batch of sums of periods that ended longer ago; return how many workflows and periods it had.
+        """Delete a batch of sums of periods that ended longer ago; return how many workflows and periods.
 
         0 if there are none, or while another process counts.
         """

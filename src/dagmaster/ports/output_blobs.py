@@ -29,14 +29,14 @@ class OutputBlobs(Protocol):
         """Return a blob; raise `BlobNotFound` if it does not exist."""
 
     def read_chunks(self, name: str) -> AsyncGenerator[bytes]:
-        """Yield a blob in chunks of `CHUNK_BYTES` or about as many; raise `BlobNotFound` if it does not exist."""
+        """Yield a blob in chunks of about `CHUNK_BYTES`; raise `BlobNotFound` if it does not exist."""
 
     async def size(self, name: str) -> int:
         """Return how many bytes a blob has, without reading it; raise `BlobNotFound` if it does not exist."""
 
 
 def check_plain(name: str) -> str:
-    """Return the name if it is a relative path of plain words; else raise `BlobNotFound`, as no blob can have it."""
+    """Return the name if it is a relative path of plain words; else raise `BlobNotFound`."""
     if not _NAME.fullmatch(name):
         raise BlobNotFound(
             f"{name!r} is not a valid blob name: use words of letters, digits, '.', '_' and '-', separated by"

@@ -84,8 +84,9 @@ class JobEvent(NamedTuple):
 class LogFilter:
     """Which log chunks of a job. Without nodes: of all. `since` and `until` are times, both included.
 
-    `contains`: a text, whose ASCII letters match in either case. `words`: at least one of them, as it is written.
-    Either may begin at the end of the chunk. With both, a chunk that begins within a line needs no word.
+    `contains`: a text, whose ASCII letters match in either case. `words`: at least one of them, as it is
+    written. Either may begin at the end of the chunk. With both, a chunk that begins within a line needs no
+    word.
     """
 
     node_ids: tuple[str, ...] = ()

@@ -1,11 +1,11 @@
 """The read port: everything that can be looked up, as plain records. It writes nothing and decides nothing.
 
-Lists are keyset-paged: `after` is the position of the last record of the page before, and a page that is shorter than
-`limit` is the last one. Positions compare stored columns that never change, so a list is stable under inserts: every
-record that is there while all pages are read comes exactly once. Where ids are made by several processes (tasks), a
-list is newest first: what is new comes before the first page, not somewhere in between.
-An id that cannot exist (no number, too large) and a text that cannot be stored (with a NUL) match nothing.
-Records are in `dagmaster.records`; those in `read_records` may be imported from here.
+Lists are keyset-paged: `after` is the position of the last record of the page before, and a page that is
+shorter than `limit` is the last one. Positions compare stored columns that never change, so a list is stable
+under inserts: every record that is there while all pages are read comes exactly once. Where ids are made by
+several processes (tasks), a list is newest first: what is new comes before the first page, not somewhere in
+between. An id that cannot exist (no number, too large) and a text that cannot be stored (with a NUL) match
+nothing. Records are in `dagmaster.records`; those in `read_records` may be imported from here.
 """
 
 from __future__ import annotations
@@ -243,12 +243,12 @@ class ReadStore(Protocol):
     async def versions(
         self, workflow_id: str, *, after: Position | None = None, limit: int | None = None
     ) -> list[VersionRecord]:
-        """Return the versions of a workflow, oldest first, all without a limit; the position is (version,)."""
+        """Return a workflow's versions, oldest first, all without a limit; the position is (version,)."""
 
     # Handlers: by name; the position is (name,).
 
     async def handlers(self, *, after: Position | None = None, limit: int = 100) -> list[HandlerRecord]:
-        """Return the published handlers, each once: in the version of live workers, else in the last published one."""
+        """Return the published handlers, each once: as live workers have it, else as published last."""
 
     # The fleet.
 

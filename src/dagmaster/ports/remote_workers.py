@@ -65,7 +65,7 @@ class RemoteWorker(TaskSource, TaskLedger, TaskJournal, Protocol):
         """Return its worker id."""
 
     async def renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
-        """Renew the lease like a heartbeat, by a list of held tasks that may be old: release none that is not in it."""
+        """Renew the lease like a heartbeat; the list of held tasks may be old: release none for it."""
 
     async def claim_exclusive(self) -> ClaimedTask | None:
         """Claim an exclusive task if the store knows no task that this worker holds.
@@ -109,4 +109,4 @@ class RemoteWorkers(Protocol):
         """Return a worker that this caller registered, unless it has expired or stopped."""
 
     async def receipt(self, task_id: str, token: int) -> AttemptStatus | None:
-        """Return what was reported of a task under this token in the last days, also by a worker that has expired."""
+        """Return what was reported of a task under this token in the last days, also by an expired worker."""

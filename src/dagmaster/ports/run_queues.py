@@ -1,4 +1,4 @@
-"""The queue of a local run: only the worker in the process of `dagmaster run` serves it while it is registered.
+"""The queue of a local run: only the worker in the process of `dagmaster run` serves it.
 
 When that worker has stopped, or was expired after it died, the workers that serve all queues serve this one,
 too. The SQL of claims asks the same (`dag_is_served`, `queues_with_tasks`).

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class SchemaState(NamedTuple):
-    """The version of the database (None: it has no schema yet), that of this code, and whether this code can use it."""
+    """The version of the database (None: no schema yet), that of this code, and whether they fit."""
 
     version: str | None
     newest_version: str
@@ -36,4 +36,4 @@ class SchemaAdmin(Protocol):
         """Upgrade the schema to the version of this code, if it is older; return the new state."""
 
     async def history(self) -> Sequence[SchemaVersion]:
-        """Return all versions that this code knows, oldest first; the one of the database is marked as current."""
+        """Return all versions that this code knows, oldest first; the database's is marked as current."""

@@ -36,7 +36,7 @@ class BlobInfo:
 
     @property
     def version(self) -> str:
-        """Return text that changes with the content: size and etag, which a storage knows without reading the blob."""
+        """Return text that changes with the content: size and etag, which need no read of the blob."""
         return f"{self.size}-{self.etag}"
 
 
@@ -57,13 +57,13 @@ class Storage(Protocol):
 
     A blob is written completely or not at all.
 
-    Methods raise `BlobNotFound` if the blob or its container does not exist; `BlobsUnavailable` if the storage does not
-    respond, is full, rejects the credentials, or has no such container to write to: a retry may help; and
-    `BlobNameInvalid`, for which a retry does not help.
+    Methods raise `BlobNotFound` if the blob or its container does not exist; `BlobsUnavailable` if the
+    storage does not respond, is full, rejects the credentials, or has no such container to write to: a retry
+    may help; and `BlobNameInvalid`, for which a retry does not help.
     """
 
     def resolve(self, text: str, *, container: str | None = None) -> BlobUri:
-        """Resolve a user's text: a URI, a name in a container or zone, or a path below an allowed directory."""
+        """Resolve a user's text: a URI, a name in a container or zone, a path below an allowed directory."""
 
     def in_zone(self, zone: str, name: str = "") -> BlobUri:
         """Return a URI in a zone; without a name that of the zone itself."""
@@ -75,7 +75,7 @@ class Storage(Protocol):
         """Yield all blobs below a URI by name."""
 
     def list_beside(self, uri: BlobUri, *prefixes: str) -> Iterator[BlobInfo]:
-        """Yield the blobs in the folder of a blob whose last names begin with a prefix and go on, by prefix and name.
+        """Yield the blobs in a blob's folder with longer names that begin with a prefix, by prefix and name.
 
         No prefix may begin with another.
         """
@@ -96,7 +96,7 @@ class Storage(Protocol):
         """
 
     def publish(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Upload a local file of any size in chunks, unless the blob exists; return the metadata of the stored blob.
+        """Upload a local file in chunks, unless the blob exists; return the metadata of the stored blob.
 
         If two callers publish at the same time, one creates the blob, and both get the same metadata.
         `on_bytes` gets the bytes so far; it must not use the storage, which is locked meanwhile.

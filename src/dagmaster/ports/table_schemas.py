@@ -40,7 +40,7 @@ class ColumnType:
 
     @classmethod
     def parse(cls, text: str) -> ColumnType | None:
-        """Parse a type, such as `integer`, `decimal(10,2)` or `text[]`; return None if there is no such type."""
+        """Parse a type, such as `integer`, `decimal(10,2)` or `text[]`; return None if it is unknown."""
         match = _COLUMN_TYPE.fullmatch(text)
         if match is None:
             return None

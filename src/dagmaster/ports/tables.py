@@ -30,9 +30,9 @@ class TableInfo:
 class Tables(Protocol):
     """Feature tables. Its methods block. A chunk is replaced atomically, so writing it again is idempotent.
 
-    `rows` is an Arrow table whose geometry column is WKB. Methods raise `TablesUnavailable` if the storage does not
-    respond: a retry may help; and `PermanentError` of kind `invalid_input` if rows do not fit the table, or a name is
-    invalid.
+    `rows` is an Arrow table whose geometry column is WKB. Methods raise `TablesUnavailable` if the storage
+    does not respond: a retry may help; and `PermanentError` of kind `invalid_input` if rows do not fit the
+    table, or a name is invalid.
     """
 
     def create(self, spec: TableSpec, *, replace: bool = False) -> bool:

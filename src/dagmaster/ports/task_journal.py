@@ -37,7 +37,7 @@ class TaskJournal(TaskNodes, Protocol):
     """Stores what tasks write while they run; entries of tasks that are no longer held are ignored."""
 
     async def mark_started(self, running_seconds: Mapping[str, tuple[int, float]]) -> None:
-        """Store when the handlers of tasks started: (token, seconds for which it has been running) by task id."""
+        """Store when the handlers of tasks started: (token, seconds it has been running) by task id."""
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         """Append log chunks; a chunk that is stored already is ignored."""

@@ -1,7 +1,8 @@
 """The worker's registration, its heartbeat, and the leases and reports of the tasks it holds.
 
-Every write is fenced by the task's lease token: a worker that lost the lease changes nothing. Every method raises
-`DatabaseUnavailable` if the store cannot be reached; the call then took effect as a whole or not at all.
+Every write is fenced by the task's lease token: a worker that lost the lease changes nothing. Every method
+raises `DatabaseUnavailable` if the store cannot be reached; the call then took effect as a whole or not at
+all.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class TaskReport:
     has_checkpoints: bool = False
     """Whether the attempt saved checkpoints: they are stored with its progress, and read with the result."""
     added_rows: Callable[[int], BatchRows] | None = None
-    """Nodes that the attempt added to its job, by the number of their batch: they are stored with the report."""
+    """Nodes that the attempt added to its job, by the number of their batch: they are stored with the
+    report."""
     added_at_once: bool = False
     """Whether the attempt added nodes at once: the row of the result says that commands have to be read
     before it."""
@@ -61,8 +63,8 @@ class DrainRequest(NamedTuple):
 class HeartbeatAnswer(NamedTuple):
     """What a worker has to do: tasks to stop, whether to run an exclusive task, and whether to drain.
 
-    `has_exclusive`: a task for a handler of this worker waits that must run alone. A worker that holds other tasks
-    learns that only when no idle worker has taken it for a while.
+    `has_exclusive`: a task for a handler of this worker waits that must run alone. A worker that holds other
+    tasks learns that only when no idle worker has taken it for a while.
     """
 
     stops: set[str]
@@ -88,7 +90,7 @@ class TaskLedger(Protocol):
         """
 
     async def publish_handlers(self, definitions: Sequence[HandlerDefinition]) -> None:
-        """Publish what a server without the code of handlers has to know; what is published already costs one read."""
+        """Publish what a server without the code of handlers needs; if it is published already, one read."""
 
     async def heartbeat(
         self, held: Collection[str], counters: Mapping[str, JsonValue]
@@ -101,8 +103,9 @@ class TaskLedger(Protocol):
     async def other_worker_has_handler(self, task_id: str, *, by_package: bool = True) -> bool:
         """Return whether another live worker serves the queue of this task and has its handler.
 
-        `by_package`: or has a package that may have it (`engine/served_handlers.py`). If so, this worker claims no
-        tasks of the handler for some seconds: it would claim what it releases again, before the other can.
+        `by_package`: or has a package that may have it (`engine/served_handlers.py`). If so, this worker
+        claims no tasks of the handler for some seconds: it would claim what it releases again, before the
+        other can.
         """
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:

@@ -57,7 +57,7 @@ class TaskSource(Protocol):
     async def claim(
         self, limit: int, process_bound: Collection[str] = (), process_slots: int | None = None
     ) -> list[ClaimedTask]:
-        """Claim up to `limit` tasks by priority, then age; at most `process_slots` of them that need a process.
+        """Claim up to `limit` tasks by priority, then age; at most `process_slots` that need a process.
 
         These are the tasks of `process_bound` handlers and isolated ones. None: this worker has no processes,
         and isolated tasks are claimed like the others. Exclusive tasks are never claimed here. Fewer tasks

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dagmaster.ports.tasks import NewTask
 
 CONTENT: Final = (
-    "id", "job_id", "node_id", "attempt", "status", "permanent", "output", "output_ref", "error", "started_at",
-    "reported_at", "handler_version",
+    "id", "job_id", "node_id", "attempt", "status", "permanent", "output", "output_ref", "error",
+    "started_at", "reported_at", "handler_version",
 )  # fmt: skip
 """The names of `TaskResult.content`."""
 
@@ -27,7 +27,8 @@ CONTENT: Final = (
 class TaskResult:
     """The reported result of an attempt; LOST is reported by an orchestrator for a dead worker.
 
-    `started_at`: when its handler started; None if it did not, or if a worker of an older version reported it.
+    `started_at`: when its handler started; None if it did not, or if a worker of an older version reported
+    it.
     """
 
     id: int
@@ -119,5 +120,5 @@ class TurnCommit:
 
     @property
     def has_read_results(self) -> bool:
-        """Return whether results were read from the table, not notified: a server that crashes may lose them."""
+        """Return whether results were read from the table, not notified: a server crash may lose them."""
         return len(self.results) > len(self.notified_results)

@@ -38,8 +38,8 @@ class QueueBacklog(NamedTuple):
 class StaleTasks(NamedTuple):
     """Claimed tasks that nothing runs or ends.
 
-    `of_dead_workers`: those that should have been reclaimed. `overdue`: live workers should have stopped and reported
-    them, for their timeouts are over.
+    `of_dead_workers`: those that should have been reclaimed. `overdue`: live workers should have stopped and
+    reported them, for their timeouts are over.
     """
 
     of_dead_workers: int = 0
@@ -75,8 +75,8 @@ class TaskNodeRecord(Record):
 class LeftTasksRecord(Record):
     """The tasks that a worker held when it left. `now`: how many of their nodes have which status.
 
-    `alone_with`: the only task that it held when it died. `crashed`: of several tasks those that since ended their
-    process, or workers that ran nothing else: one of them probably ended this worker, too. At most 10.
+    `alone_with`: the only task that it held when it died. `crashed`: of several tasks those that since ended
+    their process, or workers that ran nothing else: one of them probably ended this worker, too. At most 10.
     """
 
     tasks: int
@@ -158,8 +158,8 @@ class WorkerRecord(
 ):
     """A worker. No queues: it serves all. `left`: what became of the tasks of one that stopped or died.
 
-    `finished_last_minute`: how many tasks of each queue it finished, as of its last heartbeat. `is_draining`: it claims
-    nothing more. `is_drained`: it was asked to drain, and holds no task any more.
+    `finished_last_minute`: how many tasks of each queue it finished, as of its last heartbeat. `is_draining`:
+    it claims nothing more. `is_drained`: it was asked to drain, and holds no task any more.
     """
 
     worker_id: str
@@ -181,8 +181,8 @@ class WorkerRecord(
 class QueueRecord(Record):
     """A queue with tasks. `workers`: live workers that claim from it. `note`: why tasks wait, if it is known.
 
-    `waiting_exclusive`: how many of the waiting tasks wait for a worker without other tasks. `finished_last_minute`: by
-    live workers, as of their last heartbeats.
+    `waiting_exclusive`: how many of the waiting tasks wait for a worker without other tasks.
+    `finished_last_minute`: by live workers, as of their last heartbeats.
     """
 
     queue: str

@@ -16,7 +16,8 @@ _OF_DEFINITION: Final = ("description", "module", "queue", "timeout_seconds", "r
 class HandlerRecord(Record):
     """A handler in the version that live workers have, else in the last published one.
 
-    `params` and `output` are JSON Schemas; null: not declared. `workers`: how many live workers have this version.
+    `params` and `output` are JSON Schemas; null: not declared. `workers`: how many live workers have this
+    version.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Records of metrics: what finished jobs show. A job counts in the period in which it finished.
 
-Durations are in seconds, of what completed: from the start of the run to its end. `percentiles` says how exact p50 and
-p95 are.
+Durations are in seconds, of what completed: from the start of the run to its end. `percentiles` says how
+exact p50 and p95 are.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class NodeMetricsRecord(
 ):
     """The executions of a node in jobs that finished. Children of a fan-out count for the fan-out.
 
-    `success_rate`: completed of completed and failed, from 0 to 1. `avg_duration`, `p50_duration` and `p95_duration`:
-    seconds of the last attempt.
+    `success_rate`: completed of completed and failed, from 0 to 1. `avg_duration`, `p50_duration` and
+    `p95_duration`: seconds of the last attempt.
     """
 
     node_id: str

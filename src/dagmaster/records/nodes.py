@@ -74,19 +74,21 @@ class NodeRecord(SecretRecord):
 
     `action`: what it does, in a few words; unknown (None) in lists across jobs.
 
-    `status`: DISPATCHED while its task is in a queue, CLAIMED when a worker has claimed the task, RUNNING when the
-    handler has been running for a moment. `started_at`: when the handler started. `attempt`: the number of the last
-    attempt. `lost_attempts`: how often its worker died while it ran nothing else. `shared_losses`: how often next to
-    other tasks, which is not charged; because of these, the last attempt runs with this `isolation`. `message` is that
-    of an approval that waits. `is_reused`: its result comes from another job. `is_cancelling`: it was asked to
-    stop, and has not ended. A group is RUNNING from the start of its first member on, until all of them have ended;
-    lists across nodes show the stored status, PENDING until then.
+    `status`: DISPATCHED while its task is in a queue, CLAIMED when a worker has claimed the task, RUNNING
+    when the handler has been running for a moment. `started_at`: when the handler started. `attempt`: the
+    number of the last attempt. `lost_attempts`: how often its worker died while it ran nothing else.
+    `shared_losses`: how often next to other tasks, which is not charged; because of these, the last attempt
+    runs with this `isolation`. `message` is that of an approval that waits. `is_reused`: its result comes
+    from another job. `is_cancelling`: it was asked to stop, and has not ended. A group is RUNNING from the
+    start of its first member on, until all of them have ended; lists across nodes show the stored status,
+    PENDING until then.
     """
 
     job_id: str = ""
     node_id: str
     kind: Kind | None = None
-    """As `action`, `is_reused`, `message`, `children` and the child job, known with the graph of the job only."""
+    """As `action`, `is_reused`, `message`, `children` and the child job, known with the graph of the job
+    only."""
     action: str | None = None
     status: NodeStatus
     skip_reason: SkipReason | None = None

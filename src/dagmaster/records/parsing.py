@@ -1,4 +1,4 @@
-"""Parse the JSON of a record back into the record: the inverse of `to_dict()`, made from the types of the fields.
+"""Parse the JSON of a record into the record: the inverse of `to_dict()`, made from the types of fields.
 
 Keys that this version does not know are ignored: a newer server may send more. Fields that are not part of
 the JSON are derived from the others, and from the time at which the answer was made, or have their defaults.

@@ -1,8 +1,9 @@
 """The base of all records: a frozen dataclass whose `to_dict()` is JSON.
 
-Keys are the names of the fields, and of properties that are marked with `shown`. Times are `Timestamp`: seconds since
-the epoch in Python, RFC 3339 in UTC in JSON. A number has its unit in its name. Ids are text, enums their values,
-numbered enums their names. Values of jobs (inputs, outputs) are JSON already and are passed through.
+Keys are the names of the fields, and of properties that are marked with `shown`. Times are `Timestamp`:
+seconds since the epoch in Python, RFC 3339 in UTC in JSON. A number has its unit in its name. Ids are text,
+enums their values, numbered enums their names. Values of jobs (inputs, outputs) are JSON already and are
+passed through.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ READ_AT: Final = derived(lambda _values, read_at: read_at)
 
 
 def shown(*, after: str) -> Callable[[F], F]:
-    """Make a property part of the JSON, after a field or another such property: `@property` stands above it."""
+    """Make a property part of the JSON, after a field or another such property; `@property` goes above it."""
 
     def mark(getter: F) -> F:
         setattr(getter, _SHOWN_AFTER, after)
@@ -95,7 +96,7 @@ class Record:
 
     @classmethod
     def parse_fields(cls, document: Any) -> Any:
-        """Return the object that has the fields: the document, unless `to_dict` is another than that of records."""
+        """Return the object that has the fields: the document, unless `to_dict` is overridden."""
         return document
 
 
@@ -176,7 +177,7 @@ def _converter(hint: Any) -> _Converter | None:
 
 
 def _union_converter(arguments: tuple[Any, ...]) -> _Converter | None:
-    """Return the converter of the members of a union that have one; text that may stand for an enum stays text."""
+    """Return the converter of a union's members that have one; text that may be an enum stays text."""
     converters = {converter for argument in arguments if (converter := _converter(argument)) is not None}
     if len(converters) > 1:
         raise TypeError(f"a value of {arguments} has more than one form in JSON")

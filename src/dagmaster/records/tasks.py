@@ -15,7 +15,8 @@ from dagmaster.records.redacted import SecretRecord
 class TaskRecord(SecretRecord):
     """A task that waits in a queue or that a worker has claimed. `status`: that of its node.
 
-    `isolation`: `exclusive` if it has to be the only task of its worker, since workers died that ran it next to others.
+    `isolation`: `exclusive` if it has to be the only task of its worker, since workers died that ran it next
+    to others.
     """
 
     task_id: str
@@ -39,8 +40,8 @@ class TaskRecord(SecretRecord):
 class AttemptRecord(SecretRecord):
     """One attempt at a node. `worker`: host and process id of its worker. One in flight has not finished.
 
-    `status`: that of its node while it is in flight. `started_at`: when its handler started; null if it did not, or if
-    a worker of an older version ran it. `duration_seconds` counts from there.
+    `status`: that of its node while it is in flight. `started_at`: when its handler started; null if it did
+    not, or if a worker of an older version ran it. `duration_seconds` counts from there.
     """
 
     job_id: str

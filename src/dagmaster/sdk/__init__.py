@@ -1,1 +1,1 @@
-"""What the author of a handler and a worker share: context, decorator, registry, signatures, definitions, mocks."""
+"""What handler authors and workers share: context, decorator, registry, signatures, definitions, mocks."""

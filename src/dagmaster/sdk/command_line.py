@@ -1,4 +1,4 @@
-"""What the commands of a product share with those of dagmaster: options, groups, and the services of workers."""
+"""What the commands of products share with dagmaster's: options, groups, the services of workers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ class CommandGroup(click.Group):
             hint = did_you_mean(args[0], self.list_commands(ctx))
             raise click.UsageError(f"{error.message} {hint.capitalize()}".strip(), ctx=ctx) from error
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's
+        formatter: click.HelpFormatter,
+    ) -> None:
         """List the commands, each with its whole first sentence."""
         with formatter.section("Commands"):
             formatter.write_dl(self.help_rows())

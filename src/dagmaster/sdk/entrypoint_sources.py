@@ -1,4 +1,4 @@
-"""The source of functions by their entrypoints, without importing a module: a submitter need not have what it imports.
+"""The source of functions by their entrypoints, without an import: submitters may lack what it needs.
 
 Files are found as an import would find them. A function is taken only if its source certainly is the one that
 a worker sees: defined once, and decorated by nothing but `dagmaster`.
@@ -35,7 +35,7 @@ def loaded_function(name: str) -> Callable[..., Any] | None:
 
 
 def read_source(name: str) -> str | None:
-    """Return the source of the function of an entrypoint from its file; None if there is none, or no certain one."""
+    """Return the source of the function of an entrypoint from its file; None if it is not certain."""
     definition = _find(name)
     if definition is None:
         return None
@@ -125,7 +125,7 @@ def _bound_names(statement: ast.stmt) -> Iterator[str]:
 
 
 def _has_own_decorators(tree: ast.Module, function: _Function) -> bool:
-    """Return whether all decorators are those of `dagmaster`, which change nothing of the source that a worker sees."""
+    """Return whether all decorators are of `dagmaster`: they do not change the source that a worker sees."""
     own = {"dagmaster"}
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom) and statement.module == "dagmaster":

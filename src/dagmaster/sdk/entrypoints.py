@@ -65,7 +65,7 @@ def _check_form(name: str) -> None:
 
 
 def not_allowed(name: str, modules: Sequence[str]) -> str:
-    """Return why a name is not one of these modules, which are allowed; "" if it has not the form of an entrypoint."""
+    """Return why a name is not in these allowed modules; "" if it cannot be an entrypoint."""
     if not _ENTRYPOINT.fullmatch(name):
         return ""
     allowed = f"functions of {format_list(modules)}" if modules else "no module"
@@ -111,7 +111,7 @@ class Entrypoints:
         }
 
     def covers(self, name: str) -> bool:
-        """Return whether a name is one of an allowed module or of a package, whether or not the function exists."""
+        """Return whether a name is in an allowed module or a package, whether or not the function exists."""
         module = name.rpartition(".")[0]
         return _ENTRYPOINT.fullmatch(name) is not None and (
             module in self._modules or self._is_submodule(module)
@@ -123,7 +123,7 @@ class Entrypoints:
         return self.covers(name) and module not in self._modules and module not in sys.modules
 
     def load(self, name: str) -> Callable[..., Any]:
-        """Return the function of an entrypoint; raise `HandlerNotFound` with the reason if tasks may not name it."""
+        """Return the function of an entrypoint; raise `HandlerNotFound` with the reason if there is none."""
         module_name, _, key = name.rpartition(".")
         if not self.covers(name):
             raise HandlerNotFound(not_allowed(name, self.modules()))

@@ -1,4 +1,4 @@
-"""What the compiler has to know of handlers, whether their code is here or only their published definitions."""
+"""What the compiler has to know of handlers: their code is here, or only their published definitions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class HandlerCatalog(Protocol):
 
     @property
     def python_queue(self) -> str | None:
-        """Return the queue of tasks of Python workflows that name none; without it, they have `default_queue`."""
+        """Return the queue of Python workflows' tasks that name none; without it, `default_queue` applies."""
 
     @property
     def missing_hint(self) -> str:

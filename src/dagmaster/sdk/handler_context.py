@@ -192,9 +192,9 @@ class HandlerContext:
     ) -> None:
         """Save a checkpoint from which a later attempt resumes; thread-safe.
 
-        `artifacts` names everything written so far that it relies on: URIs, paths, or what `ctx.blobs.publish`
-        returned. If one is gone or has changed when another attempt starts, that attempt resumes from the newest
-        earlier checkpoint whose artifacts are all there, or from the beginning.
+        `artifacts` names everything written so far that it relies on: URIs, paths, or what
+        `ctx.blobs.publish` returned. If one is gone or has changed when another attempt starts, that attempt
+        resumes from the newest earlier checkpoint whose artifacts are all there, or from the beginning.
         """
         saved = Checkpoint(phase, {} if data is None else data, artifacts)
         last, reporter = self.last_checkpoint, self.reporter
@@ -211,7 +211,7 @@ class HandlerContext:
             self.added.extend(part)
 
     def add_nodes_at_once(self, part: UnstoredNodes) -> Future[JsonObject]:
-        """Add nodes to the job now; return the future of [id, node id] of each task and each group, or of an error.
+        """Add nodes to the job now; return the future of [id, node id] of each task and group, or an error.
 
         The same call of a later attempt of this node adds nothing, and gets the same ids.
         """

@@ -110,14 +110,15 @@ class HandlerSpec(HandlerOptions):
 
 
 class CheckpointableHandler(ABC):
-    """A handler as a class: a decorated subclass is instantiated for each attempt, and its `execute` is run."""
+    """A handler as a class: a decorated subclass is instantiated for each attempt, which runs `execute`."""
 
     @abstractmethod
     def execute(self, params: Any, checkpoint: dict[str, Any] | None = None) -> AsyncIterator[Any]:
         """Yield checkpoints, progress and a result, as objects or as dicts, from an `async def`.
 
         `{"type": "checkpoint", "phase": …, "data": {…}}`, `{"type": "progress", "current": …, "total": …,
-        "message": …}` and, last, `{"type": "result", "output": {…}}`. `checkpoint` is the last one saved, or None.
+        "message": …}` and, last, `{"type": "result", "output": {…}}`. `checkpoint` is the last one saved, or
+        None.
         """
 
 
@@ -305,7 +306,7 @@ def check_entrypoint(name: Any) -> None:
 
 
 def local_names_of(function: Any, frame: FrameType) -> dict[str, Any]:
-    """Return the local names that postponed annotations use, for a handler defined inside the function of a frame.
+    """Return the local names that postponed annotations use, for a handler defined in a frame's function.
 
     There is no other way to the names around a definition.
     """

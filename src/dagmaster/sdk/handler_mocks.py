@@ -41,10 +41,11 @@ _active: tuple[mock_handler, ...] = ()
 class mock_handler:  # noqa: N801 - it is used like a function
     """Replace a handler or an entrypoint in the runs of this process, as a context manager or a decorator.
 
-    `handler`: its name, or the function. `returns`: the result, or a function that gets the params by name and returns
-    it. `raises`: the exception of every attempt. `calls` has the params of each attempt, also after the end; a list
-    that is given as `calls=` is used for them. The params are checked as those of the handler that is replaced; the
-    result may be a part of its output. The last of several mocks of one handler is in effect.
+    `handler`: its name, or the function. `returns`: the result, or a function that gets the params by name
+    and returns it. `raises`: the exception of every attempt. `calls` has the params of each attempt, also
+    after the end; a list that is given as `calls=` is used for them. The params are checked as those of the
+    handler that is replaced; the result may be a part of its output. The last of several mocks of one handler
+    is in effect.
 
     The name may be that of a handler that is not installed here. One that no run asked for, and that nothing
     here has, is probably misspelt: a `UserWarning` says so at the end.
@@ -94,7 +95,10 @@ class mock_handler:  # noqa: N801 - it is used like a function
         if self not in _active and self._is_misspelt():
             near = nearest(self.name, similar_handlers(self.name, self._asked))
             hint = f"did you mean {near!r}?" if near else f"they used {format_list(sorted(self._asked))}"
-            message = f"mock_handler({self.name!r}): no run used it, and there is no such handler or function: {hint}"
+            message = (
+                f"mock_handler({self.name!r}): no run used it, and there is no such handler or function:"
+                f" {hint}"
+            )
             warnings.warn(message, stacklevel=2)
 
     def observe(self, names: tuple[str, ...], registry: Registry) -> None:
@@ -125,7 +129,7 @@ class mock_handler:  # noqa: N801 - it is used like a function
         return call_async if inspect.iscoroutinefunction(function) else call  # type: ignore[return-value]
 
     def spec_for(self, original: HandlerSpec | None) -> HandlerSpec:
-        """Return the handler that stands in for another, with its options and types; without one, for any params."""
+        """Return the handler that stands in for another, with its options and types if it is known."""
         if original is None:
             return replace(entrypoint_spec(_any_params(self), self.name), queue=_QUEUE)
         # A handler of the same kind: an executor remembers where it executes one, on the loop or a thread.

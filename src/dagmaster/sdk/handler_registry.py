@@ -161,7 +161,8 @@ class Registry:
     def find(self, name: str, *, imports: bool = True) -> HandlerSpec | None:
         """Return the handler with this name or alias, or the entrypoint, or None.
 
-        `imports`: a submodule of an allowed package is imported for it. That may take long: see `needs_import`.
+        `imports`: a submodule of an allowed package is imported for it. That may take long: see
+        `needs_import`.
         """
         if name in self._later:
             self._load(self._announced[self._later[name]].module)
@@ -181,7 +182,7 @@ class Registry:
         )
 
     def allows(self, name: str) -> bool:
-        """Return whether a name is one of a module whose functions tasks may name, even if it has no such function."""
+        """Return whether a name is in a module whose functions tasks may name, even a missing one."""
         return self.entrypoints.covers(name) or (self._others is not None and self._others.allows(name))
 
     def _find_entrypoint(self, name: str) -> HandlerSpec | None:
@@ -209,7 +210,7 @@ class Registry:
         return "; ".join(filter(None, (note, did_you_mean(name, similar_handlers(name, names)))))
 
     def _allowed_modules(self) -> list[str]:
-        others = [] if self._others is None else self._others._allowed_modules()  # noqa: SLF001 - of this class
+        others = self._others._allowed_modules() if self._others else []  # noqa: SLF001 - of this class
         return sorted({*self.entrypoints.modules(), *others})
 
     def names(self) -> list[str]:
@@ -231,7 +232,7 @@ class Registry:
         return others | own | self.versions()
 
     def names_matching(self, matches: Callable[[HandlerSpec], bool]) -> frozenset[str]:
-        """Return all names of matching handlers; lazy ones and plain functions of allowed modules always match."""
+        """Return the names of matching handlers; lazy ones and functions of allowed modules always match."""
         others = (
             frozenset()
             if self._others is None
@@ -355,7 +356,7 @@ def _register_module(registry: Registry, name: str, subject: str, *, has_entrypo
 
 
 def _has_entrypoints(module: ModuleType) -> bool:
-    """Return whether tasks can name functions of a module: it has some, or it is a package; or it has workflows.
+    """Return whether tasks can name functions of a module: it has some, is a package, or has workflows.
 
     A file with workflows only is named for its folder: there are the modules of its tasks.
     """

@@ -1,4 +1,4 @@
-"""The values of Python that JSON lacks and that have one obvious form in it: one rule for arguments and for results.
+"""Python values that JSON lacks and that have one obvious form in it: one rule for arguments and results.
 
 Text for a date, a time, a duration, a UUID, a path or a decimal; the value of an enum; what a pydantic model
 or a dataclass has in its fields. A set has no order, bytes have no characters, a generator can be read once:
@@ -33,7 +33,7 @@ class NoJsonForm(Exception):
 
 
 def json_form(value: Any) -> Any:
-    """Return what a value is in JSON: the outermost level, whose items may need the same; raise `NoJsonForm`."""
+    """Return what a value is in JSON, or raise `NoJsonForm`: the outermost level only, not its items."""
     kind = type(value)
     serializer = getattr(kind, "__pydantic_serializer__", None)
     try:

@@ -78,7 +78,7 @@ def _would_import(file: Path) -> bool:
 
 
 def _import_hint(name: str, error: BaseException) -> str:
-    """Return what to do about a relative import, or a module that was not found: the named one, or an imported one."""
+    """Return what to do about a relative import, or a module that was not found: named or imported."""
     if is_file(name) and "attempted relative import" in str(error):
         return _relative_import_hint(Path(name).resolve())
     if not isinstance(error, ModuleNotFoundError) or not error.name:

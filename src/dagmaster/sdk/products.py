@@ -1,7 +1,7 @@
 """Products: packages that add handlers, services and commands. This is the one place that names them.
 
-A product imports `sdk` and `ports`, and nothing imports a product: what it adds is named as `module:attribute`, and
-imported where it is used.
+A product imports `sdk` and `ports`, and nothing imports a product: what it adds is named as
+`module:attribute`, and imported where it is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The retry policy of a handler or a task, as it is written: the keys, their limits, and their short forms."""
+"""The retry policy of a handler or a task as it is written: the keys, their limits, their short forms."""
 
 from __future__ import annotations
 
@@ -88,11 +88,14 @@ def read_retry(retry: RetryPolicy | Mapping[str, Any] | int | str, label: str) -
 
 
 def delay_problems(retry: Any) -> Iterator[tuple[str, str]]:
-    """Yield a problem if the first delay is longer than the longest, by default 300 s: every delay would be that."""
+    """Yield a problem if the first delay is longer than the longest, by default 300 s, which all would be."""
     if not isinstance(retry, Mapping):
         return
     initial = retry.get("initial_delay_seconds")
     longest = retry.get("max_delay_seconds", _RETRY.max_delay_seconds)
     if isinstance(initial, int | float) and isinstance(longest, int | float) and initial > longest:
-        message = f"initial_delay_seconds has no effect above max_delay_seconds ({longest:g}): each delay would be that"
+        message = (
+            f"initial_delay_seconds has no effect above max_delay_seconds ({longest:g}): each delay would be"
+            " that"
+        )
         yield message, f"add max_delay_seconds: {initial:g} or more, or reduce it"

@@ -1,6 +1,7 @@
 """Graphs of Python code: contexts that store them, jobs, management.
 
-Tasks and groups are in `authoring/python`. The names are in `__init__.pyi`, and are imported when they are first used.
+Tasks and groups are in `authoring/python`. The names are in `__init__.pyi`, and are imported when they are
+first used.
 """
 
 from __future__ import annotations

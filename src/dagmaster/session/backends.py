@@ -150,7 +150,7 @@ class ServerBackend(RemoteSystem):
 
 @contextlib.asynccontextmanager
 async def open_backend(url: str | None = None, key: str | None = None) -> AsyncIterator[Backend]:
-    """Open the server of this address or of DAGMASTER_URL, else the database of the settings, embedded or not."""
+    """Open the server of this address or of DAGMASTER_URL, else the (embedded) database of the settings."""
     from dagmaster.bootstrap.client_settings import load_client_settings
 
     settings = load_client_settings()

@@ -60,7 +60,7 @@ def _blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 def _checked(add: Callable[P, T]) -> Callable[P, T]:
-    """Return a call that raises in an async task that adds to its own job: it would block the loop that it runs on."""
+    """Return a call that raises in an async task that adds to its own job: it would block its loop."""
 
     @functools.wraps(add)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -87,7 +87,7 @@ class OrchContext:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """Let the jobs complete, or cancel those that were made here if the code raised an exception; close."""
+        """Let the jobs complete, or cancel those made here if the code raised an exception; then close."""
         self.asynchronous.leave()
         wait_for(self.asynchronous.close(error))
 

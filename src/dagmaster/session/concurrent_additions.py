@@ -1,4 +1,4 @@
-"""Calls that add to jobs at the same time in one context: of two that share a task, one waits for the other."""
+"""Calls that add to jobs at the same time in one context: if two share a task, one waits for the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ConcurrentAdditions:
     async def add(
         self, read: Callable[[], Collected], store: Callable[[Collected], Coroutine[Any, Any, None]]
     ) -> None:
-        """Read items and store them, after the earlier calls that add some of them: these are part of the job then.
+        """Read items and store them, after the earlier calls that add some of them to the job.
 
         A call that is cancelled while it stores is finished in the background: what it stored is known to the
         next one.

@@ -58,12 +58,12 @@ class HeldJob:
 class OrchContext:
     """Applies tasks and groups to jobs of the database of the settings, or of a server (`url`, `key`).
 
-    A job that is made in it, and its groups, cannot complete before it exits, so more can be added to them. If the
-    code in it raises an exception, a job that was made in it is cancelled, since its graph may be half built
-    (`retry_failed_tasks` runs it all the same); one that it only added to continues. If this process dies, they
-    continue after `hold_seconds`. `job_id`: the job that `apply` adds to. `in_memory`: a database of its own, whose
-    jobs `run_job_test` runs, with this `clock`. `local`: orchestrators on the database leave its jobs to
-    `run_job_test`, until it exits.
+    A job that is made in it, and its groups, cannot complete before it exits, so more can be added to them.
+    If the code in it raises an exception, a job that was made in it is cancelled, since its graph may be half
+    built (`retry_failed_tasks` runs it all the same); one that it only added to continues. If this process
+    dies, they continue after `hold_seconds`. `job_id`: the job that `apply` adds to. `in_memory`: a database
+    of its own, whose jobs `run_job_test` runs, with this `clock`. `local`: orchestrators on the database
+    leave its jobs to `run_job_test`, until it exits.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class OrchContext:
         return self
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """Let the jobs complete, or cancel those that were made here if the code raised an exception; close."""
+        """Let the jobs complete, or cancel those made here if the code raised an exception; then close."""
         self.leave()
         await self.close(error)
 
@@ -326,7 +326,7 @@ class OrchContext:
         collected.mark_applied(job_id, added.names)
 
     def _check_importable(self, collected: Collected) -> None:
-        """Raise `NodesRejected` about functions that other processes cannot import, if they may run the job."""
+        """Raise `NodesRejected` if other processes may run the job and cannot import its functions."""
         if not self.is_in_memory and not self._is_local:
             collected.check_importable()
 
@@ -419,7 +419,7 @@ Context = OrchContext
 
 @contextlib.contextmanager
 def _naming_what_was_written(items: Any, **options: Any) -> Iterator[None]:
-    """Raise the reason of a rejection without the nodes of a hold, if there is one: a cycle may lead through them."""
+    """Raise the reason of a rejection without the nodes of a hold: a cycle may lead through them."""
     try:
         yield
     except NodesRejected:

@@ -84,7 +84,7 @@ class Job:
         return JobWatch(self, seconds)
 
     def _repr_html_(self) -> str:
-        """Return a table of the job and its nodes as they are now; as it was read last if its context is closed."""
+        """Return a table of the job and its nodes as they are now; as last read if its context is closed."""
         from dagmaster.session.job_display import snapshot
 
         return snapshot(self)._repr_html_()

@@ -32,11 +32,12 @@ WAIT_SECONDS: Final = 2.0
 def run_job_test(job: Job) -> Job:
     """Run a job to its end in this process, and return it: its status is COMPLETED, FAILED or CANCELLED.
 
-    A task whose function cannot be imported fails with the reason.
-    The orchestrator and the worker are the real ones, on the database of the job. Functions of a script or a notebook
-    work, too. It may be called where a loop is running, and in an `OrchContext`, whose hold on the job ends. A job of
-    an `OrchContext(in_memory=True)` is gone when that is closed: `JobNotFound`. One of a server runs there:
-    `CommandRejected`. `NodesRejected` is raised at the end if what its context added to it could not become part of it.
+    A task whose function cannot be imported fails with the reason. The orchestrator and the worker are the
+    real ones, on the database of the job. Functions of a script or a notebook work, too. It may be called
+    where a loop is running, and in an `OrchContext`, whose hold on the job ends. A job of an
+    `OrchContext(in_memory=True)` is gone when that is closed: `JobNotFound`. One of a server runs there:
+    `CommandRejected`. `NodesRejected` is raised at the end if what its context added to it could not become
+    part of it.
 
     What tasks print is on the terminal, and in the database if the job has one: `dagmaster jobs logs` prints
     it again. With `DAGMASTER_LOG_DIR` it is in the files there, not on the terminal.

@@ -1,4 +1,4 @@
-"""Look at jobs and tasks, and control them: in the context around the code, the database of the settings, or a server.
+"""Read and control jobs and tasks: of the context around the code, the database of the settings, or a server.
 
 Every function takes `url` and `key` of a server.
 """
@@ -43,11 +43,10 @@ FAILED, …"""
 class TaskInfo:
     """A task as it was when it was read. `result` is what its function returned; `attempts`: so far.
 
-    The result of another task is named in `kwargs`: `{{ nodes.extract.output }}`.
-    `group` is the name of its group, `group_id` the id of the `Group`. `traceback`: that of its last attempt, if that
-    raised an exception.
-    `log_path`: the file of what its last attempt printed and of its error, if `DAGMASTER_LOG_DIR` is set here and
-    where its worker runs.
+    The result of another task is named in `kwargs`: `{{ nodes.extract.output }}`. `group` is the name of its
+    group, `group_id` the id of the `Group`. `traceback`: that of its last attempt, if that raised an
+    exception. `log_path`: the file of what its last attempt printed and of its error, if `DAGMASTER_LOG_DIR`
+    is set here and where its worker runs.
     """
 
     id: int
@@ -86,7 +85,7 @@ async def list_jobs(
     url: str | None = None,
     key: str | None = None,
 ) -> list[Job]:
-    """Return the newest jobs with this status ("failed", or a `JobStatus`), newest first, without their results."""
+    """Return the newest jobs with this status ("failed", or a `JobStatus`) first, without their results."""
     jobs = JobFilter(statuses=frozenset() if status is None else frozenset({parse_status(status)}), name=name)
     async with a_context(url, key) as context:
         page = await context.backend.call(job_queries.list_jobs, jobs, limit=limit)

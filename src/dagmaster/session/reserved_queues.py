@@ -1,4 +1,4 @@
-"""A queue for jobs that only this process runs: orchestrators leave its jobs alone while a worker of it is alive.
+"""A queue for jobs that only this process runs: orchestrators leave them alone while its worker is alive.
 
 It is what a local run has (`ports.run_queues`), before there is a worker that runs tasks.
 """

@@ -62,7 +62,7 @@ class Health(dict[str, bool]):
 async def register_worker(
     hostname: str | None = None, pid: int | None = None, *, url: str | None = None, key: str | None = None
 ) -> WorkerInfo:
-    """Register a worker that this code runs itself: it is shown among the workers, and gets no tasks of a queue.
+    """Register a worker that this code runs itself: it is listed with the workers, and gets no tasks.
 
     It has to call `worker_heartbeat` within `lease_seconds`, or it counts as dead. What it does is not known
     here: its status is `ACTIVE`, never `IDLE`, until it stops.
@@ -85,7 +85,7 @@ async def register_worker(
 
 
 async def worker_heartbeat(worker_id: int | str, *, url: str | None = None, key: str | None = None) -> None:
-    """Renew the lease of a worker; raise `WorkerExpired` if it has ended, and the worker has to register again."""
+    """Renew the lease of a worker; raise `WorkerExpired` if it has ended: the worker registers again."""
     async with a_context(url, key) as context:
         await context.backend.renew_worker(str(worker_id))
 
@@ -114,7 +114,7 @@ async def list_workers(
 
 
 async def health_check(*, url: str | None = None, key: str | None = None) -> Health:
-    """Check the database, its schema, orchestrators, workers, queues and stale tasks: true if all of it works.
+    """Check the database, its schema, orchestrators, workers, queues and stale tasks: true if all work.
 
     If the server or the database cannot be used at all, that is the only part, with the reason in `details`.
     """

@@ -117,7 +117,7 @@ class Oracle:
 
     # ── Drains ──
 
-    def _drain_requested(self, _store: Any, args: tuple[Any, ...], value: bool) -> None:  # noqa: FBT001 - a result
+    def _drain_requested(self, _store: Any, args: tuple[Any, ...], value: bool) -> None:  # noqa: FBT001 - out
         if value:
             self._draining.add(args[0])
 

@@ -1,4 +1,4 @@
-"""The rules of metrics that both stores share; the functions of the schema (migration 0004) are the same in SQL."""
+"""The rules of metrics that both stores share; migration 0004 of the schema has the same in SQL."""
 
 from __future__ import annotations
 

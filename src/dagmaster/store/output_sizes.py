@@ -21,7 +21,7 @@ blobs."""
 
 
 async def sum_sizes(blobs: OutputBlobs, names: Iterable[str | None]) -> int:
-    """Return how many bytes blobs have together; one that does not exist has none: it is reported when it is read."""
+    """Return how many bytes blobs have together; a missing one has none, and is reported when it is read."""
     present = [name for name in names if name is not None]
     remaining = iter(present)
 

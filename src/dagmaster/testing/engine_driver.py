@@ -1,4 +1,4 @@
-"""Drive one job through the engine in memory: answer its needs from a dict of outputs, and keep rows as a store does.
+"""Drive one job through the engine: answer its needs from a dict of outputs, keep rows like a store.
 
 No handler runs, and time passes only when a test moves it. `Driver.rebuild` returns the job as a crash would
 leave it.
@@ -62,7 +62,7 @@ class Driver:
     # ── One event ──
 
     def apply(self, event: EngineEvent, *, output: Any = None) -> list[Decision]:
-        """Apply an event, start everything that is ready, answer every need that follows; return all decisions."""
+        """Apply an event, start what is ready, answer every need that follows; return all decisions."""
         decided = self.step(event, output=output)
         while self.job.backlog:
             decided += self.step(BacklogDue())

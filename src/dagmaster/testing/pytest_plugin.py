@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def frozen_clock() -> FakeClock:
-    """Return a clock that stands still: `move(seconds)` moves it, and it jumps when a job can only wait for it."""
+    """Return a stopped clock: `move(seconds)` moves it, and it jumps when a job can only wait for it."""
     from dagmaster.testing import FakeClock
 
     return FakeClock()
@@ -43,7 +43,7 @@ def dagmaster_store(frozen_clock: FakeClock) -> Iterator[blocking.OrchContext]:
 
 @pytest.fixture
 def run_workflow(request: pytest.FixtureRequest, frozen_clock: FakeClock) -> Callable[..., JobReport]:
-    """Run a workflow in memory and return its report: `dagmaster.testing.run_workflow` with the clock of the test.
+    """Run a workflow in memory and return its report: `dagmaster.testing.run_workflow` on the test's clock.
 
     Takes YAML text, a `@workflow`, a graph, or a file: a `Path`, or a name that ends in .yaml, .yml, .py or
     .py:workflow, relative to the working directory or to the file of the test.

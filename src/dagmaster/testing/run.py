@@ -1,4 +1,4 @@
-"""Run a workflow in a test: the real engine, orchestrator and worker, without a server and without waiting."""
+"""Run a workflow in a test: the real engine, orchestrator and worker, without a server or waiting."""
 
 from __future__ import annotations
 
@@ -43,15 +43,16 @@ def run_workflow(
     secrets: Mapping[str, str] | None = None,
     services: WorkerServices | None = None,
 ) -> JobReport:
-    """Run a workflow (a graph, Python code, a file, or YAML text) until it has finished, and return the report.
+    """Run a workflow (a graph, Python code, a file, or YAML text) until it finishes, and return the report.
 
-    `handlers` are decorated functions, and modules (`my.handlers`) and files (a path) that contain some. Built-in
-    handlers and those of installed packages are known, too; one of `handlers` replaces another of the same name, so a
-    test may replace a built-in handler with a double. `children` are the workflows that child jobs need, for a file by
-    default those of files beside it, `secrets` the values of `secrets.NAME`. `answers` has True or False for each
-    approval that is answered, as `{"ok": True}`, or is an object with `async def approval(request)`; a name that is no
-    approval is a `ValueError`. Without a clock, waits and retry delays take no time. Handlers that ask for storage, a
-    catalog or tables get those of `services`: see `local_services`.
+    `handlers` are decorated functions, and modules (`my.handlers`) and files (a path) that contain some.
+    Built-in handlers and those of installed packages are known, too; one of `handlers` replaces another of
+    the same name, so a test may replace a built-in handler with a double. `children` are the workflows that
+    child jobs need, for a file by default those of files beside it, `secrets` the values of `secrets.NAME`.
+    `answers` has True or False for each approval that is answered, as `{"ok": True}`, or is an object with
+    `async def approval(request)`; a name that is no approval is a `ValueError`. Without a clock, waits and
+    retry delays take no time. Handlers that ask for storage, a catalog or tables get those of `services`: see
+    `local_services`.
 
     All handlers run in the process of the test, where they can be patched, debugged and measured: coroutines
     on the event loop of the run, plain functions on threads. (`dagmaster run` and workers run plain functions

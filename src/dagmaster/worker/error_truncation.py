@@ -48,7 +48,7 @@ def describe(value: object, by: Callable[[Any], str] = str) -> str:
     """Return `str` or `repr` of a value; the name of its type if that fails."""
     try:
         return str.__str__(by(value))
-    except BaseException:  # noqa: BLE001 - a handler's object may raise anything, and is described nevertheless
+    except BaseException:  # noqa: BLE001 - a handler's object may raise anything
         return type_name(value)
 
 

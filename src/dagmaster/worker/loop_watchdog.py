@@ -35,7 +35,7 @@ INTERVAL_SECONDS: Final = 1.0
 MAX_FRAMES: Final = 20
 
 _LOGGER = logging.getLogger("dagmaster.worker")
-_STEP: Final = asyncio.Handle._run.__code__  # noqa: SLF001 - the only frame with the context in which a loop runs a step
+_STEP: Final = asyncio.Handle._run.__code__  # noqa: SLF001 - has a step's context
 
 
 class Blocker(NamedTuple):
@@ -136,7 +136,7 @@ class LoopWatchdog:
 
 def _running_task(thread_id: int | None) -> tuple[TaskLog | None, FrameType | None]:
     """Return the log of the task that a loop's thread runs now, and its frame."""
-    top = frame = sys._current_frames().get(thread_id or 0)  # noqa: SLF001 - the only way to inspect another thread
+    top = frame = sys._current_frames().get(thread_id or 0)  # noqa: SLF001 - of another thread
     while frame is not None and frame.f_code is not _STEP:
         frame = frame.f_back
     handle = None if frame is None else frame.f_locals.get("self")

@@ -159,7 +159,7 @@ class TaskLog:
         waiting: list[str] = []
         with contextlib.suppress(IndexError):
             for _ in range(len(self._texts)):
-                waiting.append(self._texts.popleft())  # noqa: PERF401 - texts taken before an IndexError are kept
+                waiting.append(self._texts.popleft())  # noqa: PERF401 - an IndexError keeps them
         for piece in split_text("".join(waiting)):
             self._deliver(piece)
 

@@ -257,7 +257,7 @@ def _traceback_of(error: BaseException) -> str:
     try:
         frames = _skip_our_frames(error.__traceback__)
         lines = traceback.format_exception(type(error), error, frames, limit=-MAX_FRAMES)
-    except BaseException:  # noqa: BLE001 - the exception's own text, notes or causes failed; its frames may be readable
+    except BaseException:  # noqa: BLE001 - its text, notes or causes failed; its frames may be readable
         frames = _skip_our_frames(error.__traceback__)
         lines = [*traceback.format_tb(frames, limit=-MAX_FRAMES), type_name(error)]
     text = storable_text("".join(lines).rstrip()[-MAX_TRACEBACK - 1 :])

@@ -74,7 +74,11 @@ class TaskPool:
             self._last_start_at = loop_time()
             self._check_stall_later()
 
-    def stop(self, task_ids: Sequence[str], releases: bool = False) -> None:  # noqa: FBT001, FBT002 - as `Executor.stop`
+    def stop(
+        self,
+        task_ids: Sequence[str],
+        releases: bool = False,  # noqa: FBT001, FBT002 - as `Executor.stop`
+    ) -> None:
         """Ask tasks to stop, waiting or running. All at once: the end of one does not start another."""
         for task_id in task_ids:
             waiting = self._waiting.pop(task_id, None)
@@ -170,7 +174,11 @@ class ThreadedTaskPool:
         self._tasks.update((task.task_id, task) for task in tasks)
         self._loop.call_soon_threadsafe(self._on_loop, "add", tasks)
 
-    def stop(self, task_ids: Sequence[str], releases: bool = False) -> None:  # noqa: FBT001, FBT002 - as `Executor.stop`
+    def stop(
+        self,
+        task_ids: Sequence[str],
+        releases: bool = False,  # noqa: FBT001, FBT002 - as `Executor.stop`
+    ) -> None:
         """Ask tasks to stop, those that are in this pool."""
         stopped = [task_id for task_id in task_ids if task_id in self._tasks]
         if stopped:

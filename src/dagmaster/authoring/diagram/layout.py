@@ -328,7 +328,7 @@ class _Part:
 
 
 def _layers_of(count: int, links: Sequence[Link]) -> list[int]:
-    """Return the layer of each box: the longest path from a root; boxes with more outgoing arrows move down."""
+    """Return the layer of each box: the longest path from a root. Boxes with more arrows out move down."""
     after: list[list[int]] = [[] for _ in range(count)]
     before = [0] * count
     for link in links:

@@ -164,7 +164,8 @@ def _edge(arrow: Arrow, route: Sequence[Column]) -> str:
     if y - route[-1].top > _STRAIGHT_ENOUGH or abs(route[-1].x - route[-2].x) <= _STRAIGHT_ENOUGH:
         steps.append(f"V{y:.1f}")
     style = "edge any" if arrow.dashed else "edge"
-    return f'<path class="{style}" marker-end="url(#dagmaster-head)" d="{"".join(steps)}">{_titled(arrow.title)}</path>'
+    path, title = "".join(steps), _titled(arrow.title)
+    return f'<path class="{style}" marker-end="url(#dagmaster-head)" d="{path}">{title}</path>'
 
 
 def _label_positions(links: Sequence[Link], routes: Sequence[Sequence[Column]]) -> list[tuple[float, float]]:
@@ -249,8 +250,9 @@ class _Card(NamedTuple):
             wide = chip.width + 12
             top = (height - _CHIP_HEIGHT) / 2
             parts.append(
-                f'<rect class="chip" x="{right - wide:.1f}" y="{top:.1f}" width="{wide:.1f}" height="16" rx="8"/>'
-                f'<text class="word" x="{right - wide / 2:.1f}" y="{top + 11.5:.1f}">{_escaped(chip.text)}</text>'
+                f'<rect class="chip" x="{right - wide:.1f}" y="{top:.1f}" width="{wide:.1f}" height="16"'
+                f' rx="8"/><text class="word" x="{right - wide / 2:.1f}" y="{top + 11.5:.1f}">'
+                f"{_escaped(chip.text)}</text>"
             )
             right -= wide + 8
         return "".join([*parts, "</g>"])
@@ -278,7 +280,8 @@ def _draw_outline(outline: Outline, width: float, height: float) -> str:
     card = f'<rect class="card" width="{width:g}" height="{height:g}" rx="{round_:g}"/>'
     if outline is Outline.STACK:
         sheets = (
-            f'<rect class="card" x="{6 * i}" y="{_SHEET * i:g}" width="{width - 12 * i:g}" height="{height:g}" rx="9"/>'
+            f'<rect class="card" x="{6 * i}" y="{_SHEET * i:g}" width="{width - 12 * i:g}"'
+            f' height="{height:g}" rx="9"/>'
             for i in (2, 1)
         )
         return "".join([*sheets, card])

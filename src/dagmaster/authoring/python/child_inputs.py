@@ -1,4 +1,4 @@
-"""Check the inputs that a workflow gives to its child jobs, as far as they and the workflow of the child are known."""
+"""Check the inputs that a workflow gives to its child jobs, as far as they and their workflows are known."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _child_jobs(data: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _inputs_of(child: Document) -> Mapping[str, Any] | None:
-    """Return the definitions of the inputs of a workflow; None if it is not valid, which is an error of its own."""
+    """Return the definitions of the inputs of a workflow; None if it is not valid, which is another error."""
     with contextlib.suppress(WorkflowInvalid):
         return compile_document(child, handlers=_ANY_HANDLERS, allow_missing_handlers=True).graph.inputs
     return None

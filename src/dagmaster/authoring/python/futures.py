@@ -45,7 +45,7 @@ MAX_DEPTH: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where an expression stands: the ids of nodes, the number of fan-outs around it, and the call with the value."""
+    """Where an expression is: the ids of nodes, the number of fan-outs around it, the call with the value."""
 
     ids: Mapping[Node, str]
     nesting: int
@@ -306,7 +306,7 @@ def part_of(future: Future[Any]) -> tuple[str | int, ...]:
 
 
 def futures_in(value: Any) -> Iterator[Future[Any]]:
-    """Yield the futures inside a value: in lists, dicts and dataclasses at any depth, and in defaults of futures."""
+    """Yield the futures inside a value: in lists, dicts, dataclasses and defaults, at any depth."""
     # No recursion: a value may be nested deeper than Python's stack, or contain itself.
     pending, seen = [value], set[int]()
     while pending:
@@ -433,7 +433,7 @@ def _refuse(what: str, hint: str) -> Callable[..., NoReturn]:
 
 
 def _refuse_call(self: Future[Any], *_: Any, **_named: Any) -> NoReturn:
-    """Explain `future.get("key")`, and `**future`, which calls `keys`: attributes of a future are keys of its value."""
+    """Explain `future.get("key")` and `**future`, which calls `keys`: attributes are keys of the value."""
     *keys, name = self._keys or ("",)
     if name == "":
         raise reject(f"{_described(self)} is not a function", "call a @task with it, or in it")

@@ -75,14 +75,14 @@ class Collected:
         add_held_groups(self.part, hold, groups)
 
     def check(self) -> None:
-        """Raise `NodesRejected` with the lines that made the tasks to blame, if no graph can have these items."""
+        """Raise `NodesRejected` with the lines of the wrong tasks, if no graph can have these items."""
         try:
             self.part.check_structure()
         except NodesRejected as error:
             raise self._with_places(error) from None
 
     def check_importable(self) -> None:
-        """Raise `NodesRejected` about a function that no worker can import: a lambda, or one in another function."""
+        """Raise `NodesRejected` for a function that no worker can import: a lambda or an inner function."""
         importable: set[object] = set()
         for item in self.items:
             function = item.function if isinstance(item, Task) else None
@@ -132,8 +132,8 @@ def collect(
 ) -> Collected:
     """Return what has to be added to a job for these items; raise `NodesRejected` about what cannot be.
 
-    `job_id`: the job that they are for; None: a new one. `follows`: also what waits for them. `with_applied`: as if
-    nothing were part of a job yet. `with_code`: record the fingerprints of their functions.
+    `job_id`: the job that they are for; None: a new one. `follows`: also what waits for them. `with_applied`:
+    as if nothing were part of a job yet. `with_code`: record the fingerprints of their functions.
     """
     with without_gc():
         collector = _Collector(
@@ -317,7 +317,7 @@ def _check_call(task: Task) -> None:
 def _check_values(
     task: Task, part: TaskPart, signature: Signature, references: list[_Reference] | None
 ) -> None:
-    """Raise `NodesRejected` if a value in the kwargs of a task is not of the type that its function declares."""
+    """Raise `NodesRejected` if a value in the kwargs of a task is not of its declared type."""
     kwargs: Any = task.kwargs
     if type(kwargs) is not dict or not _UNCHANGED.issuperset(map(type, kwargs.values())):
         # As the worker gets them.

@@ -35,7 +35,7 @@ class Drawing:
 
 
 def draw(*items: GraphItem | list[Any] | tuple[Any, ...]) -> Drawing:
-    """Draw tasks and groups with everything that they are connected to, before or after they were applied to a job.
+    """Draw tasks and groups with all that they are connected to, before or after they are applied to a job.
 
     Raise `NodesRejected` if they make no graph: the cycle is spelled out.
     """

@@ -28,7 +28,7 @@ _NO_QUEUE = ""
 
 
 def write_nodes(items: Any) -> tuple[dict[str, Any], dict[str, Callable[..., Any]]]:
-    """Return the nodes of tasks and groups as in YAML, by id, and the functions that they were made of, by handler.
+    """Return the nodes of tasks and groups as in YAML, by id, and their functions, by handler.
 
     Raise `NodesRejected` if they make no graph, or one that a workflow file cannot say.
     """
@@ -47,7 +47,7 @@ def write_nodes(items: Any) -> tuple[dict[str, Any], dict[str, Callable[..., Any
 
 
 def _check_results(part: GraphPart, may_fail: set[int], names: Mapping[int, str]) -> None:
-    """Raise `NodesRejected` if a task takes a result that may be missing: a file has to say what it takes then."""
+    """Raise `NodesRejected` if a task takes a result that may be missing: a file needs a default for it."""
     for task in part.tasks:
         for _, source, *_ in task.references:
             if source in may_fail:
@@ -132,7 +132,7 @@ def _collected(task: TaskPart, previous: list[int], names: Mapping[int, str]) ->
 
 
 def _order(part: GraphPart, names: Mapping[int, str]) -> list[str]:
-    """Return the nodes as they were made, or in an order in which each fan_in collects: a file has none but that."""
+    """Return the nodes as they were made, or in the order in which each fan_in collects."""
     ids = [*(names[group.id] for group in part.groups), *(names[task.id] for task in part.tasks)]
     before: dict[str, list[str]] = {name: [] for name in ids}
     for task in part.tasks:

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Hold:
-    """A node that keeps a job, and the groups that are added with it, from completing until a signal comes."""
+    """A node that keeps a job, and the groups added with it, from completing until a signal comes."""
 
     seconds: float
     is_first: bool
-    """Whether it is that of a new job. Its names do not depend on its id: the same code makes the same graph."""
+    """Whether it is that of a new job. Its names do not depend on its id: the same code makes the same
+    graph."""
     id: int = field(default_factory=TASK_IDS.new)
     node_id: str | None = None
 

@@ -1,4 +1,4 @@
-"""The nodes of a workflow that are not tasks, with the words of YAML: conditional, fan_out, wait, group and others."""
+"""The nodes of a workflow that are not tasks, named as in YAML: conditional, fan_out, wait and others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def end(
     description: str | None = None,
     depends_on: Dependency | list[Dependency] | None = None,
 ) -> Future[dict[str, Any]]:
-    """Make an exit of a workflow: if its function returns nothing, the result is that of the nodes before the exits."""
+    """Make an exit of a workflow: if its function returns nothing, the nodes before it give the result."""
     keys = _written({}, description=description)
     return require_builder("an end").add("end", "end", keys, name=name, depends_on=depends_on).result()
 
@@ -157,7 +157,8 @@ def fan_out(  # noqa: PLR0913 - the keys of a fan-out
     The result is a list of what `each` returns: a result, or a part of it, as `lambda row:
     measure(row)["size"]`.
 
-    `task.map(items)` is the short form of a fan-out of one task: `fan_out(rows, lambda row: double.map(row))`.
+    `task.map(items)` is the short form of a fan-out of one task:
+    `fan_out(rows, lambda row: double.map(row))`.
     """
     builder = require_builder("a fan-out")
     with builder.for_each_item() as (item, children):

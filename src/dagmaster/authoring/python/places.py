@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 
 def calling_place() -> Place:
-    """Return the place of the innermost call that is neither in this package nor in a module that is part of Python."""
+    """Return the place of the innermost call that is neither in this package nor in Python's own modules."""
     frame: FrameType = sys._getframe(1)  # noqa: SLF001 - there is no other way to the caller
     while _is_passed_over(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""The functions that tasks name, as this process has them: by object, of the script, known handlers, or by import."""
+"""The functions that tasks name, as this process has them: objects, known handlers, or imported ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class ProcessRegistry(Registry):
     """Finds functions when tasks name them: a running task may add tasks of others.
 
-    `find_known` returns the handlers that are known without an import by name; it is called when one is missing.
+    `find_known` returns the handlers that are known without an import by name; it is called when one is
+    missing.
     """
 
     def __init__(self, find_known: Callable[[], Registry]) -> None:
@@ -48,7 +49,7 @@ class ProcessRegistry(Registry):
             return None
 
     def allows(self, name: str) -> bool:
-        """Return whether a name has the form of an entrypoint: tasks may name any function that this process has."""
+        """Return whether a name can be an entrypoint: tasks may name any function that this process has."""
         return is_entrypoint(name)
 
     def forget_missing(self) -> None:

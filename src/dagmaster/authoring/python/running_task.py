@@ -88,7 +88,7 @@ class RunningTask:
         return self._context.attempt
 
     def apply(self, items: T, job_id: int | None = None, *, at_once: bool = False) -> Applied[T]:
-        """Add tasks, groups and their dependencies to the job of this task; raise `NodesRejected` if they cannot be.
+        """Add tasks, groups and their dependencies to the job of this task, or raise `NodesRejected`.
 
         They become part of the job with the success of this attempt. With `at_once` they do now, and a later
         attempt that makes the same call adds nothing. `await` it; in a plain function it needs no await.
@@ -140,7 +140,7 @@ class RunningTask:
             self._context.added = part if part.tasks or part.groups or part.dependencies else None
 
     def last_tasks(self, job_id: int, count: int) -> list[Task]:
-        """Return the last tasks that were added to the job of this task; raise `NodesRejected` if there are fewer."""
+        """Return the last tasks added to the job of this task; raise `NodesRejected` if there are fewer."""
         if int(job_id) != self.job_id:
             raise NodesRejected(
                 f"a running task collects results of its own job, {self.job_id}, not of {job_id}"
@@ -171,7 +171,7 @@ def get_running_task() -> RunningTask | None:
 
 
 def check_may_block(call: str, instead: str) -> None:
-    """Raise `PermanentError` in an async task: it would block its event loop, maybe the one that has to answer."""
+    """Raise `PermanentError` in an async task: it would block its loop, maybe the one that has to answer."""
     context = CURRENT_CONTEXT.get()
     if context is not None and has_running_loop() and asyncio.get_running_loop() is context.loop:
         raise PermanentError(

@@ -34,7 +34,7 @@ def is_python_file(path: Path | str) -> bool:
 
 
 def file_of(path: Path | str) -> Path:
-    """Return the file of a path, without the name of a workflow in it; that of a module, which is imported."""
+    """Return the file of a path without the name of a workflow in it, or of a module, which is imported."""
     source, _ = _split(path) or (str(path), None)
     return (
         Path(source) if is_file(source) or not is_python_file(path) else Path(str(_import(source).__file__))
@@ -50,8 +50,8 @@ def _split(path: Path | str) -> tuple[str, str | None] | None:
 def load_workflow(path: Path | str) -> Workflow[Any, Any]:
     """Return the workflow of a YAML file, or of a Python file: the only one in it, or `flow.py:name`.
 
-    `my_package.flow:name` is one of a module. What is in the folder of a Python file can be imported by it. Workflows
-    of child jobs that are in files beside a YAML file belong to it.
+    `my_package.flow:name` is one of a module. What is in the folder of a Python file can be imported by it.
+    Workflows of child jobs that are in files beside a YAML file belong to it.
     """
     if not is_python_file(path):
         return _Folder(Path(path).parent).load(Path(path))
@@ -66,7 +66,7 @@ def load_workflow(path: Path | str) -> Workflow[Any, Any]:
 
 
 def load_workflows(path: Path | str) -> list[Workflow[Any, Any]]:
-    """Return the workflows that a Python file defines, or the one that is named; raise `WorkflowInvalid` if none is."""
+    """Return the workflows of a Python file, or the named one; raise `WorkflowInvalid` if none is."""
     file, name = _split(path) or (str(path), None)
     module = _import(file)
     workflows = {key: one for key, one in vars(module).items() if isinstance(one, Workflow)}
@@ -105,7 +105,7 @@ def handler_sources(path: Path | str) -> tuple[str, ...]:
 
 
 def task_modules(path: Path | str) -> tuple[str, ...]:
-    """Return the modules and files that have the tasks of the workflows of a Python file, as `--handlers` names them.
+    """Return the modules and files with the tasks of a Python file's workflows, as `--handlers` names them.
 
     A workflow that is not valid has none: its problems are reported when it is compiled.
     """
@@ -160,7 +160,7 @@ class _Folder:
         return Workflow(workflow_id, build, returns_mapping=not is_one_value)
 
     def _load_children(self, data: dict[str, Any]) -> Iterator[Workflow[Any, Any]]:
-        """Yield the workflows of child jobs that are beside the file, unless loaded: two may run each other."""
+        """Yield the workflows of child jobs next to the file, unless loaded: two may run each other."""
         for workflow_id, version in child_workflows(data):
             file = None if workflow_id in self._loaded else self._files.newest(workflow_id, version)
             if file is not None:

@@ -69,12 +69,12 @@ class Workflow(Generic[P, R]):
     def from_tasks(
         cls, workflow_id: str, items: Any, *, version: int = 1, description: str = ""
     ) -> Workflow[[], Any]:
-        """Return a workflow of tasks and groups that code has connected: to export it, to publish it, to run it.
+        """Return a workflow of tasks and groups that code has connected, to export, publish or run it.
 
-        It has the nodes of `create_job(workflow_id, items)`: everything that the items are connected to with `>>`, and
-        what they take as arguments; name a task that takes one of them itself. Its result is that of the tasks in it
-        that nothing waits for; tasks that running ones add are part of the result of a job of
-        `create_job` only. A function that is named by text is run if its module is imported.
+        It has the nodes of `create_job(workflow_id, items)`: everything that the items are connected to with
+        `>>`, and what they take as arguments; name a task that takes one of them itself. Its result is that
+        of the tasks in it that nothing waits for; tasks that running ones add are part of the result of a job
+        of `create_job` only. A function that is named by text is run if its module is imported.
         """
         frame = sys._getframe(1)  # noqa: SLF001 - the module that the workflow belongs to
         head = {

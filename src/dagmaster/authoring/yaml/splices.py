@@ -114,7 +114,7 @@ class YamlText:
         pattern: re.Pattern[str],
         replacement: str,
     ) -> YamlText:
-        """Replace scalars, keys or values, by texts in one line; and in others a pattern, as it is written there."""
+        """Replace scalars, keys or values, by texts in one line; in others a pattern, as written there."""
         within = (
             (_start(node) + match.start(), _start(node) + match.end(), replacement)
             for node in others
@@ -233,7 +233,7 @@ class YamlText:
         return self.text.index(":", self._end(key)) + 1
 
     def _end(self, node: Node, key: Node | None = None) -> int:
-        """Return where the content of a value ends. libyaml ends a block at the next token, behind comments."""
+        """Return where the content of a value ends: libyaml ends a block after comments."""
         if isinstance(node, yaml.MappingNode) and not node.flow_style:
             return max(self._end(value, name) for name, value in node.value)
         if isinstance(node, yaml.SequenceNode) and not node.flow_style:

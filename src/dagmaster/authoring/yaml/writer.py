@@ -48,7 +48,7 @@ def write_inline(value: JsonValue, *, quoted: bool = False) -> str:
 
 
 def is_block(value: JsonValue) -> bool:
-    """Return whether a value takes several lines: a mapping, a list with containers or a long one, a text of lines."""
+    """Return whether a value takes several lines: a mapping, a long or nested list, a text with lines."""
     if isinstance(value, Mapping):
         return bool(value)
     if isinstance(value, list):

@@ -286,7 +286,7 @@ def _round(value: Any, precision: Any = 0, method: Any = "common") -> Any:
     return bounded((math.ceil if method == "ceil" else math.floor)(number * scale) / scale)
 
 
-def _sort(value: JsonValue, reverse: JsonValue = False) -> list[JsonValue]:  # noqa: FBT002 - the filter's own argument, as in Jinja
+def _sort(value: JsonValue, reverse: JsonValue = False) -> list[JsonValue]:  # noqa: FBT002 - as in Jinja
     return sorted(_sortable("sort", value), reverse=_boolean("sort", reverse))
 
 

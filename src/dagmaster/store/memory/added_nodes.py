@@ -174,7 +174,7 @@ class MemoryTaskNodes:
         return None if task is None else reserve(self._database.jobs[task.job_id], key, task.node_id)
 
     async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows) -> bool:
-        """Store a batch and ask the owner of the job to accept it now; return False if the task is not held."""
+        """Store a batch and ask the job's owner to accept it now; return False if the task is not held."""
         database = self._database
         task = database.claimed_task(task_id, token)
         if task is None:
@@ -191,7 +191,7 @@ class MemoryTaskNodes:
         return True
 
     async def decision_about(self, task_id: str, token: int, number: int) -> BatchDecision | None:
-        """Return the owner's decision about a batch of a task; None: there is none yet, or the task is not held."""
+        """Return the owner's decision about a batch of a task; None if undecided, or the task is not held."""
         task = self._database.claimed_task(task_id, token)
         if task is None:
             return None
@@ -200,7 +200,7 @@ class MemoryTaskNodes:
         return BatchDecision(is_accepted, batch.rejection) if is_accepted or batch.is_rejected else None
 
     async def batch_rows(self, task_id: str, token: int, number: int) -> BatchRows:
-        """Return the rows of a batch that was written by this or an earlier attempt; none if the task is not held."""
+        """Return the rows of a batch that this or an earlier attempt wrote; none if the task is not held."""
         task = self._database.claimed_task(task_id, token)
         batches = [] if task is None else stored_batches(self._database.jobs[task.job_id], [number])
         return batches[0] if batches else BatchRows()

@@ -50,7 +50,7 @@ _ACTIVE: Final = (NodeStatus.READY, NodeStatus.DISPATCHED, NodeStatus.RUNNING)
 def workflow_record(
     versions: list[VersionRecord], definition: Mapping[str, Any], now: float
 ) -> WorkflowRecord:
-    """Return the record of a published workflow: of its versions, oldest first, and the definition of one of them."""
+    """Return the record of a published workflow from its versions, oldest first, and one definition."""
     return WorkflowRecord(
         workflow_id=versions[0].workflow_id,
         name=definition.get("name"),

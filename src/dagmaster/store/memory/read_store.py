@@ -1,4 +1,4 @@
-"""The read port over a `MemoryDatabase`, with the meaning of the one on PostgreSQL: both pass `tests/conformance`."""
+"""The read port over a `MemoryDatabase`; it passes the same `tests/conformance` as on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ class MemoryReadStore:
     async def workflows(
         self, *, tag: str | None = None, after: Position | None = None, limit: int = 100
     ) -> list[WorkflowRecord]:
-        """Return the published workflows by id; with `tag`, those whose active (else newest) version has it."""
+        """Return the published workflows by id; with `tag`, if their active (else newest) version has it."""
         last = "" if after is None else str(after[0])
         workflow_ids = sorted(
             {workflow_id for workflow_id, _ in self._database.workflows if workflow_id > last}

@@ -148,7 +148,7 @@ class MemoryWorkerStore(MemoryTaskNodes):
         return next(iter(self._claim(list(self._exclusive_tasks())[:1])), None)
 
     def _unclaimed_tasks(self) -> Iterator[StoredTask]:
-        """Yield the unclaimed tasks of the served queues by rank; none for a worker that was expired or drains."""
+        """Yield the unclaimed tasks of the served queues by rank; none for an expired or draining worker."""
         me = self._database.workers.get(self.worker_id)
         if me is None or not me.may_claim:
             return
@@ -190,7 +190,7 @@ class MemoryWorkerStore(MemoryTaskNodes):
         return claimed
 
     async def other_worker_has_handler(self, task_id: str, *, by_package: bool = True) -> bool:
-        """Return whether another could run this task: then this worker leaves tasks of its handler to others."""
+        """Return whether another worker could run this task: then this one leaves it to others."""
         task = self._database.queue.get(task_id)
         if task is None:
             return False

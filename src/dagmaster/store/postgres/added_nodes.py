@@ -151,7 +151,7 @@ async def reserve_task_batch(
 async def report_with_nodes(
     connection: Connection, report: TaskReport, statement: tuple[Query, Mapping[str, Any]]
 ) -> Sequence[asyncpg.Record]:
-    """Store the nodes that a task added with its report, in one transaction; no rows if the task is not held."""
+    """Store the nodes that a task added, with its report, in one transaction; no rows if it is not held."""
     reserved = await reserve_task_batch(connection, report.task_id, report.token)
     if reserved is None or report.added_rows is None:
         return []
@@ -212,7 +212,7 @@ class PostgresTaskNodes:
         return None if reserved is None else reserved[1]
 
     async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows) -> bool:
-        """Store a batch and ask the owner of the job to accept it now; return False if the task is not held."""
+        """Store a batch and ask the job's owner to accept it now; return False if the task is not held."""
         row = await self._journal.row(SQL["job_of_task"], {"task_id": int(task_id), "token": token})
         if row is None:
             return False
@@ -230,13 +230,13 @@ class PostgresTaskNodes:
         return bool(sent)
 
     async def decision_about(self, task_id: str, token: int, number: int) -> BatchDecision | None:
-        """Return the owner's decision about a batch of a task; None: there is none yet, or the task is not held."""
+        """Return the owner's decision about a batch of a task; None if undecided, or the task is not held."""
         params = {"task_id": int(task_id), "token": token, "number": number}
         row = await self._journal.row(SQL["batch_decision"], params)
         return None if row is None else BatchDecision(*row)
 
     async def batch_rows(self, task_id: str, token: int, number: int) -> BatchRows:
-        """Return the rows of a batch that was written by this or an earlier attempt; none if the task is not held."""
+        """Return the rows of a batch that this or an earlier attempt wrote; none if the task is not held."""
         row = await self._journal.row(SQL["job_of_task"], {"task_id": int(task_id), "token": token})
         batches = [] if row is None else await load_batches(self._journal, str(row["job_id"]), [number])
         return batches[0] if batches else BatchRows()

@@ -29,10 +29,11 @@ _QUEUE = queries("audit_queue")
 _RESULTS = queries("audit_results")
 _JOB_INVARIANTS: Final = [
     "events_have_no_gaps", "events_are_in_order", "only_the_owner_writes", "node_states_match_events",
-    "nodes_complete_once", "only_completed_nodes_have_outputs", "tasks_are_stored_once", "attempts_have_no_gaps",
-    "attempts_match_events", "attempt_counters_match_attempts", "open_nodes_can_progress", "claims_can_expire",
-    "finished_jobs_are_consistent", "fan_outs_have_their_children", "child_jobs_match_events",
-    "idempotency_keys_are_unique", "no_orphaned_rows", "commands_are_processed", "jobs_are_claimed",
+    "nodes_complete_once", "only_completed_nodes_have_outputs", "tasks_are_stored_once",
+    "attempts_have_no_gaps", "attempts_match_events", "attempt_counters_match_attempts",
+    "open_nodes_can_progress", "claims_can_expire", "finished_jobs_are_consistent",
+    "fan_outs_have_their_children", "child_jobs_match_events", "idempotency_keys_are_unique",
+    "no_orphaned_rows", "commands_are_processed", "jobs_are_claimed",
 ]  # fmt: skip
 _QUEUE_INVARIANTS: Final = [
     "queued_tasks_match_nodes", "claims_can_expire", "finished_jobs_are_consistent", "no_orphaned_rows",
@@ -100,7 +101,7 @@ async def audit(
 
 
 class PostgresInvariantAuditor:
-    """Audits a database on a connection of its own, which is opened for the first batch and closed after the last."""
+    """Audits a database on a separate connection, opened for the first batch and closed after the last."""
 
     def __init__(self, config: DatabaseConfig, *, lease_seconds: float, worker_lease_seconds: float) -> None:
         self._config = config

@@ -44,7 +44,7 @@ MAX_ID: Final = 2**63 - 1
 
 @cache
 def submit_statement(*, is_single: bool, is_audited: bool) -> Query:
-    """Return the statement that stores jobs: plain values for one job, and audit entries only if there are any.
+    """Return the statement that stores jobs: plain values for one job, audit entries only if there are any.
 
     One job without entries takes 204 µs, by the statement for many with entries 289; the first on a
     connection, which plans it, 3.2 and 4.7 ms (2026-11, medians of 10).
@@ -206,7 +206,7 @@ class PostgresClientStore:
         return row is not None and row["services"] > 0
 
     async def expire_process(self, pid: int, *, lease_seconds: float, worker_lease_seconds: float) -> None:
-        """Expire the leases of a dead process of this host, so that its jobs and tasks are reclaimed at once."""
+        """Expire the leases of a dead process of this host: its jobs and tasks are reclaimed at once."""
         params = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
         await self.session.fetch(_SQL["expire_process"], {"host": socket.gethostname(), "pid": pid, **params})
 

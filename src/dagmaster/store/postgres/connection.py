@@ -126,7 +126,7 @@ class Connection:
     async def fetch(
         self, query: Query, params: Mapping[str, Any], *, losses: int | None = None
     ) -> list[asyncpg.Record]:
-        """Run a statement and return its rows; raise `DatabaseUnavailable` if the connection was lost more often."""
+        """Run a statement and return its rows; raise `DatabaseUnavailable` if it is lost again."""
         async with self._lock:
             connection = await self._ensure_connected()
             if losses not in (None, self.losses):
@@ -190,7 +190,7 @@ class Connection:
         *,
         is_flushed: bool = False,
     ) -> list[asyncpg.Record]:
-        """Run statements, copy rows and run further statements in one transaction; return the rows of the last one.
+        """Run statements, copy rows, run further statements, all in one transaction; return the last rows.
 
         If a statement returns no row, nothing is changed. `is_flushed`: commit synchronously on any
         connection.

@@ -134,7 +134,8 @@ async def _left_nodes(pool: ReadOnlyPool, stopped: Sequence[Registration]) -> di
         return {}
     worker_ids, job_ids, node_ids = (list(column) for column in zip(*tasks, strict=True))
     params = {
-        "worker_ids": worker_ids, "job_ids": job_ids, "node_ids": node_ids, "crash_kinds": sorted(CRASH_KINDS),
+        "worker_ids": worker_ids, "job_ids": job_ids, "node_ids": node_ids,
+        "crash_kinds": sorted(CRASH_KINDS),
     }  # fmt: skip
     left: dict[str, LeftNodes] = {}
     for row in await pool.fetch(_SQL["left_nodes"], params):

@@ -1,4 +1,4 @@
-"""Wake-ups of readers: one listening connection for all of them, one channel for each job, and one for all feeds."""
+"""Wake-ups of readers: one listening connection for all, one channel for each job, one for all feeds."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class JobSubscriptions:
                     await self._listen(channel)
 
     async def add_feed(self, on_turn: Callable[[str | None], None]) -> None:
-        """Call with the id of each watched job after a turn; with None if notifications may have been missed."""
+        """Call with the id of each watched job after a turn; with None if notifications may be missing."""
         self._feeds.add(on_turn)
         await self.listener.listen(TURNS, self._on_turn)
 

@@ -52,7 +52,7 @@ class MetricRollups:
         return 0 if row is None else int(row["pending"])
 
     async def requeue(self, holder: int) -> None:
-        """Delete all sums and queue every finished job again, in one statement: either all of it happens or nothing."""
+        """Delete all sums and queue every finished job again, in one statement: all of it or nothing."""
         params = {"holder": holder, "lease_seconds": LEASE_SECONDS}
         await self._connection.fetch(_SQL["take_lease"], params)
         if await self._connection.row(_SQL["requeue"], params) is None:
@@ -73,7 +73,7 @@ class PostgresMetricRebuilder:
         self._rollups = MetricRollups(self._connection)
 
     async def start(self) -> int:
-        """Delete all sums and queue every finished job; return the number of this rebuild, the holder of its lease."""
+        """Delete all sums and queue every finished job; return the rebuild's number (its lease holder)."""
         holder = secrets.randbits(62)
         await self._rollups.requeue(holder)
         return holder

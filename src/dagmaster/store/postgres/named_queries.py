@@ -1,8 +1,8 @@
 """Named SQL: each query has a name and a description in its file. Parameters are written `:name`.
 
-What several queries have in common is in `sql/fragments.sql`, or is made from the table of job columns, and is
-written `{@name}`. Rows that a statement gets are written `rows(part: column type, …) AS n`: they are arrays, or VALUES.
-`row(…)` is one row. Their parameters are `part_column`.
+What several queries have in common is in `sql/fragments.sql`, or is made from the table of job columns, and
+is written `{@name}`. Rows that a statement gets are written `rows(part: column type, …) AS n`: they are
+arrays, or VALUES. `row(…)` is one row. Their parameters are `part_column`.
 
 An array is sent as text, `{1,2,NULL}`: the driver checks of each element whether it is an array itself, which
 was a quarter of an orchestrator's time (2026-11, cProfile of a fan-out of 20,000: 94 such checks a task).

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from asyncpg import Record
 
 _OWNER = (
-    "owner_id", "owner_host", "owner_pid", "owner_heartbeat_at", "owner_has_stopped", "owner_last_heartbeat_at",
+    "owner_id", "owner_host", "owner_pid", "owner_heartbeat_at", "owner_has_stopped",
+    "owner_last_heartbeat_at",
 )  # fmt: skip
 
 

@@ -374,7 +374,7 @@ class PostgresReadStore:
     async def workflows(
         self, *, tag: str | None = None, after: Position | None = None, limit: int = 100
     ) -> list[WorkflowRecord]:
-        """Return the published workflows by id; with `tag`, those whose active (else newest) version has it."""
+        """Return the published workflows by id; with `tag`, if their active (else newest) version has it."""
         last = "" if after is None else str(after[0])
         if not is_storable(last) or not is_storable(tag or ""):
             return []

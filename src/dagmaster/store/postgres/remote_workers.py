@@ -37,7 +37,8 @@ _CLAIM_EXCLUSIVE: Final = claim_query("ready_exclusive", "is_idle")
 RECEIPT_SECONDS: Final = 3 * 86_400.0
 """How long after its dispatch the receipt of a task is kept at least. A task runs for a day at most."""
 FORGET_SECONDS: Final = 600.0
-"""After this time without a request, a server forgets a worker, and reads it again when it is asked for it."""
+"""After this time without a request, a server forgets a worker, and reads it again when it is asked for
+it."""
 
 
 class PostgresRemoteWorkers:
@@ -66,7 +67,8 @@ class PostgresRemoteWorkers:
         params = {
             "worker_id": worker_id, "host": worker.host, "pid": worker.pid, "version": worker.version,
             "queues": list(worker.queues), "concurrency": worker.concurrency,
-            "handlers": json.dumps(dict(worker.handlers)), "registered_by": worker.registered_by, "previous_id": None,
+            "handlers": json.dumps(dict(worker.handlers)), "registered_by": worker.registered_by,
+            "previous_id": None,
         }  # fmt: skip
         await self.connections.side.fetch(_SQL["register"], params)
         await self._remember(worker_id, worker.registered_by, worker.queues, worker.handlers)
@@ -163,7 +165,8 @@ class PostgresRemoteWorker(PostgresWorkerStore):
             return []
         params = {
             "queues": queues, "limit": limit, "other_slots": 0, "process_bound": list(self.handlers),
-            "process_slots": limit, "isolates": False, "scan_limit": limit + SCAN_AHEAD, "foreign_handlers": [],
+            "process_slots": limit, "isolates": False, "scan_limit": limit + SCAN_AHEAD,
+            "foreign_handlers": [],
         }  # fmt: skip
         return await self._claim(_CLAIM, params, lock=_REMOTE["share_claims"])
 

@@ -59,7 +59,7 @@ def needs_upgrade(revision: str | None) -> bool:
 
 
 def is_usable(revision: str | None, compatible_from: str | None) -> bool:
-    """Return whether this code can use a schema: of its own version, or of a newer one that is compatible with it."""
+    """Return whether this code can use a schema: of the same version, or of a newer, compatible one."""
     if needs_upgrade(revision):
         return False
     return revision == HEAD or (compatible_from is not None and compatible_from <= HEAD)

@@ -131,7 +131,8 @@ class PostgresWorkerStore(PostgresTaskNodes):
         params = {
             "worker_id": worker_id, "host": socket.gethostname(), "pid": os.getpid(),
             "version": version("dagmaster"), "queues": self._queues, "concurrency": concurrency,
-            "handlers": json.dumps(dict(handlers or {})), "registered_by": None, "previous_id": self.worker_id,
+            "handlers": json.dumps(dict(handlers or {})), "registered_by": None,
+            "previous_id": self.worker_id,
         }  # fmt: skip
         await self._side.fetch(_SQL["register"], params)
         # Not before: if the statement fails, the next try has to find the row with the request to drain.
@@ -237,7 +238,7 @@ class PostgresWorkerStore(PostgresTaskNodes):
         return [_claimed_task(token, *row) for row in rows]
 
     async def other_worker_has_handler(self, task_id: str, *, by_package: bool = True) -> bool:
-        """Return whether another could run this task: then this worker leaves tasks of its handler to others."""
+        """Return whether another worker could run this task: then this one leaves it to others."""
         params = {"task_id": int(task_id), "worker_id": self.worker_id, "by_package": by_package}
         row = await self._side.row(_SQL["other_worker_has_handler"], params)
         if row is not None:
