@@ -29,14 +29,14 @@ from dagmaster.geo.fathom.params import (
     TileInventoryParams,
 )
 from dagmaster.geo.fathom.planning import (
+    check_listing,
     describe_held,
-    describe_incomplete,
-    describe_unselected,
     describe_unstacked,
     find_cells,
     find_tiles,
-    is_selected,
+    select_tiles,
     sort_by_return_period,
+    split_incomplete,
     tile_sources,
 )
 from dagmaster.geo.optional_imports import require_extra
@@ -77,41 +77,17 @@ def tile_inventory(ctx: HandlerContext, params: TileInventoryParams) -> TileInve
     prefix = _resolve_prefix(ctx, params.prefix, params.zone)
     patterns = [params.pattern] if isinstance(params.pattern, str) else params.pattern
     listing = find_tiles(ctx.blobs.list_blobs(prefix), prefix.name, Grammar(patterns or PATTERNS))
-    if not listing.tiles:
-        expected = f"expected names as {' or '.join(patterns or PATTERNS)}"
-        if listing.unparsed:
-            raise invalid_input(
-                f"no pattern matches any of the {len(listing.unparsed):,} files below {prefix}: {expected},"
-                " not as"
-                f" {listing.unparsed[0]}"
-            )
-        raise invalid_input(f"there are no files below {prefix}: {expected}")
-    if listing.duplicates:
-        raise invalid_input(
-            f"{len(listing.duplicates):,} files repeat the tile and return period of another:"
-            f" {listing.duplicates[0]}."
-            " Expected one file each; name one layout as pattern"
-        )
-    where = {name: [value] if isinstance(value, str) else value for name, value in params.where.items()}
-    selected = [tile for tile in listing.tiles if is_selected(tile, params.bbox, where)]
-    if not selected:
-        raise invalid_input(describe_unselected(listing.tiles))
-    lacking = [(tile, missing) for tile in selected if (missing := tile.missing(params.return_periods))]
-    if lacking and (params.incomplete == "fail" or len(lacking) == len(selected)):
-        raise invalid_input(describe_incomplete(lacking, len(selected)))
-    incomplete_ids = {id(tile) for tile, _ in lacking}
-    complete = [tile for tile in selected if id(tile) not in incomplete_ids]
-    to_do, done = _split_done(ctx, params, complete)
-    later = to_do[params.limit :] if params.limit else []
-    to_do = to_do[: params.limit] if params.limit else to_do
+    check_listing(listing, prefix, patterns or PATTERNS)
+    selected = select_tiles(listing.tiles, params.bbox, params.where)
+    complete, lacking = split_incomplete(selected, params.return_periods, params.incomplete)
+    unfinished, done = _split_stacked(ctx, params, complete)
+    limit = params.limit or len(unfinished)
+    to_do, later = unfinished[:limit], unfinished[limit:]
     size = sum(tile.files[period].size for tile in to_do for period in params.return_periods)
     return TileInventory(
         tiles=[_plan_tile(tile, params.return_periods) for tile in to_do],
         done=done,
-        planned=[
-            {"tile": tile.tile, "group": tile.group, "facets": tile.facets}
-            for tile in [*to_do, *(tile for tile, _ in lacking), *later]
-        ],
+        planned=[tile.label for tile in [*to_do, *(tile for tile, _ in lacking), *later]],
         incomplete=[
             {"tile": tile.tile, "group": tile.group, "missing": [band_name(period) for period in missing]}
             for tile, missing in lacking
@@ -138,7 +114,7 @@ def _resolve_prefix(ctx: HandlerContext, prefix: str, zone: str) -> BlobUri:
     return ctx.blobs.in_zone(zone, text)
 
 
-def _split_done(
+def _split_stacked(
     ctx: HandlerContext, params: TileInventoryParams, tiles: Sequence[TileFiles]
 ) -> tuple[list[TileFiles], list[dict[str, Any]]]:
     """Split tiles into those to stack and those that are done, with a single listing."""
@@ -149,7 +125,7 @@ def _split_done(
         infos = {band_name(period): tile.files[period] for period in params.return_periods}
         uri = _stack_uri(ctx, params, tile.tile, tile.group, infos)
         if uri.name in existing:
-            done.append({"tile": tile.tile, "group": tile.group, "facets": tile.facets, "href": str(uri)})
+            done.append({**tile.label, "href": str(uri)})
         else:
             to_do.append(tile)
     return to_do, done
@@ -271,19 +247,11 @@ def grid_inventory(ctx: HandlerContext, params: GridInventoryParams) -> GridInve
     if params.planned and not stacks:
         raise invalid_input(describe_unstacked(len(params.planned), params.failed))
     cells = find_cells(stacks, params.planned, params.cell_degrees)
-    held = [cell for cell in cells if not cell.stacks or (cell.lacking and params.lacking == "hold")]
-    if held and len(held) == len(cells) and not params.later:
+    held = [cell for cell in cells if cell.is_held(params.lacking)]
+    mergeable = [cell for cell in cells if not cell.is_held(params.lacking)]
+    if held and not mergeable and not params.later:
         raise invalid_input(describe_held(held, params.failed))
-    held_ids = {id(cell) for cell in held}
-    existing = set() if params.redo else _list_names(ctx, "fathom/cells")
-    to_do: list[Cell] = []
-    done: list[dict[str, Any]] = []
-    for cell in (cell for cell in cells if id(cell) not in held_ids):
-        uri = _cell_uri(ctx, params, cell.cell, cell.group, cell.stacks)
-        if _item_uri(uri).name in existing:
-            done.append({"cell": cell.cell, "group": cell.group, "facets": cell.facets, "href": str(uri)})
-        else:
-            to_do.append(cell)
+    to_do, done = _split_merged(ctx, params, mergeable)
     return GridInventory(
         cells=[
             PlannedCell(
@@ -295,10 +263,26 @@ def grid_inventory(ctx: HandlerContext, params: GridInventoryParams) -> GridInve
         done=done,
         held=[{"cell": cell.cell, "group": cell.group, "lacking": cell.lacking} for cell in held],
         counts={
-            "stacks": len(stacks), "cells": len(cells), "done": len(done), "to_do": len(to_do), "held": len(held),
-            "lacking_tiles": sum(len(cell.lacking) for cell in cells),
+            "stacks": len(stacks), "cells": len(cells), "done": len(done), "to_do": len(to_do),
+            "held": len(held), "lacking_tiles": sum(len(cell.lacking) for cell in cells),
         },
     )  # fmt: skip
+
+
+def _split_merged(
+    ctx: HandlerContext, params: GridInventoryParams, cells: Sequence[Cell]
+) -> tuple[list[Cell], list[dict[str, Any]]]:
+    """Split cells into those to merge and those that are done, with a single listing."""
+    existing = set() if params.redo else _list_names(ctx, "fathom/cells")
+    to_do: list[Cell] = []
+    done: list[dict[str, Any]] = []
+    for cell in cells:
+        uri = _cell_uri(ctx, params, cell.cell, cell.group, cell.stacks)
+        if _item_uri(uri).name in existing:
+            done.append({**cell.label, "href": str(uri)})
+        else:
+            to_do.append(cell)
+    return to_do, done
 
 
 # ── One cell ────────────────────────────────────────────────────────────────────────────────────────────────

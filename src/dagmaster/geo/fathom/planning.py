@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dagmaster.geo.fathom.filename_grammar import Grammar, ParsedName
+    from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.ports.storage import BlobInfo
 
 
@@ -25,6 +26,10 @@ class TileFiles:
     group: str
     facets: dict[str, str]
     files: dict[int, BlobInfo] = field(default_factory=dict)
+
+    @property
+    def label(self) -> dict[str, Any]:
+        return {"tile": self.tile, "group": self.group, "facets": self.facets}
 
     def missing(self, periods: Sequence[int]) -> list[int]:
         return [period for period in periods if period not in self.files]
@@ -61,6 +66,38 @@ def _new_tile(parsed: ParsedName) -> TileFiles:
     return TileFiles(parsed.tile, parsed.group, dict(parsed.facets))
 
 
+def check_listing(listing: FoundFiles, prefix: BlobUri, patterns: Sequence[str]) -> None:
+    """Raise if the files below a prefix are not tiles, or if several are the same map of one tile."""
+    expected = f"expected names as {' or '.join(patterns)}"
+    if not listing.tiles and listing.unparsed:
+        raise invalid_input(
+            f"no pattern matches any of the {len(listing.unparsed):,} files below {prefix}: {expected},"
+            f" not as {listing.unparsed[0]}"
+        )
+    if not listing.tiles:
+        raise invalid_input(f"there are no files below {prefix}: {expected}")
+    if listing.duplicates:
+        raise invalid_input(
+            f"{len(listing.duplicates):,} files repeat the tile and return period of another:"
+            f" {listing.duplicates[0]}. Expected one file each; name one layout as pattern"
+        )
+
+
+def select_tiles(
+    tiles: Sequence[TileFiles], bbox: Sequence[float] | None, where: Mapping[str, str | list[str]]
+) -> list[TileFiles]:
+    """Return the tiles that intersect the bbox and have the requested facets; raise if there are none."""
+    values = {name: [value] if isinstance(value, str) else value for name, value in where.items()}
+    selected = [tile for tile in tiles if is_selected(tile, bbox, values)]
+    if not selected:
+        first = tiles[0]
+        raise invalid_input(
+            f"bbox and where select none of the {len(tiles):,} tiles:"
+            f" the first one is {first.tile} of {first.group}"
+        )
+    return selected
+
+
 def is_selected(tile: TileFiles, bbox: Sequence[float] | None, where: Mapping[str, Sequence[str]]) -> bool:
     """Return whether a tile intersects the bbox and has the requested facets."""
     if any(
@@ -76,21 +113,24 @@ def is_selected(tile: TileFiles, bbox: Sequence[float] | None, where: Mapping[st
     )
 
 
-def describe_unselected(tiles: Sequence[TileFiles]) -> str:
-    """Return the message about a selection without tiles, with an example of what there is."""
-    first = tiles[0]
-    return f"bbox and where select none of the {len(tiles):,} tiles: the first one is {first.tile} of {first.group}"
+def split_incomplete(
+    tiles: Sequence[TileFiles], periods: Sequence[int], policy: str
+) -> tuple[list[TileFiles], list[tuple[TileFiles, list[int]]]]:
+    """Split tiles into complete ones and those that lack return periods.
 
-
-def describe_incomplete(lacking: Sequence[tuple[TileFiles, list[int]]], selected: int) -> str:
-    """Return the message about tiles that lack return periods, with those that all of them have."""
-    tile, missing = lacking[0]
-    available = sorted(set.intersection(*(set(tile.files) for tile, _ in lacking)))
-    hint = f". All of these have return_periods={available}" if available else ""
-    return (
-        f"{len(lacking):,} of {selected:,} tiles are incomplete: {tile.tile} of {tile.group} lacks"
-        f" {', '.join(map(band_name, missing))}{hint}"
-    )
+    Raise if none is complete, or if one lacks some and the policy is "fail".
+    """
+    lacking = [(tile, missing) for tile in tiles if (missing := tile.missing(periods))]
+    complete = [tile for tile in tiles if not tile.missing(periods)]
+    if lacking and (policy == "fail" or not complete):
+        tile, missing = lacking[0]
+        available = sorted(set.intersection(*(set(tile.files) for tile, _ in lacking)))
+        hint = f". All of these have return_periods={available}" if available else ""
+        raise invalid_input(
+            f"{len(lacking):,} of {len(tiles):,} tiles are incomplete: {tile.tile} of {tile.group} lacks"
+            f" {', '.join(map(band_name, missing))}{hint}"
+        )
+    return complete, lacking
 
 
 def describe_unstacked(planned: int, failed: Sequence[Mapping[str, Any]]) -> str:
@@ -143,6 +183,14 @@ class Cell:
     facets: dict[str, str]
     stacks: dict[str, str]
     lacking: list[str]
+
+    @property
+    def label(self) -> dict[str, Any]:
+        return {"cell": self.cell, "group": self.group, "facets": self.facets}
+
+    def is_held(self, policy: str) -> bool:
+        """Return whether a cell cannot be merged; with the policy "hold" one that lacks tiles cannot."""
+        return not self.stacks or (bool(self.lacking) and policy == "hold")
 
     @property
     def bbox(self) -> list[float]:

@@ -161,27 +161,15 @@ def _list_datasets(members: list[zipfile.ZipInfo], types: Mapping[str, FileType]
 
     A directory at its root has an empty name.
     """
-    datasets: dict[str, str] = {}
-    for suffix, file_type in types.items():
-        names = [
-            member.filename for member in members if PurePosixPath(member.filename).name in file_type.markers
-        ]
-        outermost = min((str(PurePosixPath(name).parent) for name in names), key=len, default=None)
-        if outermost is not None and outermost == ".":
-            return {"": suffix}
-        datasets |= {str(PurePosixPath(name).parent): suffix for name in names}
-    # A group within a group is a part of the outer one.
-    datasets = {
-        name: suffix
-        for name, suffix in datasets.items()
-        if not any(str(parent) in datasets for parent in PurePosixPath(name).parents)
-    }
+    datasets = _list_directories(members, types)
+    if "" in datasets:
+        return datasets
     for member in members:
         path = PurePosixPath(member.filename)
         suffix = path.suffix.lower()
         is_hidden = member.filename.startswith("__MACOSX/") or path.name.startswith(".")
-        is_inside = any(str(parent) in datasets for parent in path.parents)
-        if suffix in types and not types[suffix].markers and not is_hidden and not is_inside:
+        is_file_type = suffix in types and not types[suffix].markers
+        if is_file_type and not is_hidden and not _is_inside(path, datasets):
             datasets[member.filename] = suffix
     parts = {
         types[suffix].part_name(name, part).lower()
@@ -189,6 +177,27 @@ def _list_datasets(members: list[zipfile.ZipInfo], types: Mapping[str, FileType]
         for part in types[suffix].parts
     }
     return {name: suffix for name, suffix in datasets.items() if name.lower() not in parts}
+
+
+def _list_directories(members: list[zipfile.ZipInfo], types: Mapping[str, FileType]) -> dict[str, str]:
+    """Return the datasets that are directories, known by the markers in them; one at the root excludes all others."""
+    directories: dict[str, str] = {}
+    paths = [PurePosixPath(member.filename) for member in members]
+    for suffix, file_type in types.items():
+        found = [str(path.parent) for path in paths if path.name in file_type.markers]
+        if "." in found:
+            return {"": suffix}
+        directories |= dict.fromkeys(found, suffix)
+    # A group within a group is a part of the outer one.
+    return {
+        name: suffix
+        for name, suffix in directories.items()
+        if not _is_inside(PurePosixPath(name), directories)
+    }
+
+
+def _is_inside(path: PurePosixPath, directories: Mapping[str, str]) -> bool:
+    return any(str(parent) in directories for parent in path.parents)
 
 
 def _extract_directory(

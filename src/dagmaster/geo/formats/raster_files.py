@@ -120,6 +120,17 @@ def describe_content(path: Path) -> str:
     if head[:2] == b"PK":
         return "the file is a zip archive: name it with the suffix .zip, or extract the raster in it"
     drivers = drivers_of_suffix(_RULES, suffix)
+    if drivers:
+        return _describe_mismatch(path, head, suffix, " or ".join(drivers))
+    kind = "a text file" if _is_text(head) else "not a raster of a format that is read"
+    return (
+        f"the file is {kind}: expected a raster such as GeoTIFF, JPEG 2000, netCDF, HDF5, GRIB, Zarr or an ASCII"
+        " grid"
+    )
+
+
+def _describe_mismatch(path: Path, head: bytes, suffix: str, drivers: str) -> str:
+    """Describe a file that the drivers of its suffix do not read."""
     parts, is_required = _describing_parts(suffix)
     if any(sibling.name.endswith(tuple(parts)) for sibling in path.parent.iterdir()):
         parts = []
@@ -127,19 +138,12 @@ def describe_content(path: Path) -> str:
         return (
             f"the file has no {' or '.join(parts)} beside it, which describes a {suffix} file: put it there"
         )
-    if drivers and _is_text(head) and suffix not in _TEXT_SUFFIXES:
-        return f"the file is a text file, not the {' or '.join(drivers)} that its suffix {suffix} says: copy it again"
-    if drivers:
-        lacking = f", or lacks the {' or '.join(parts)} that may describe it" if parts else ""
-        return (
-            f"the file is not a readable {' or '.join(drivers)}, as its suffix {suffix} says: it is damaged,"
-            " truncated"
-            f" or of another format{lacking}. Copy it again"
-        )
-    kind = "a text file" if _is_text(head) else "not a raster of a format that is read"
+    if _is_text(head) and suffix not in _TEXT_SUFFIXES:
+        return f"the file is a text file, not the {drivers} that its suffix {suffix} says: copy it again"
+    lacking = f", or lacks the {' or '.join(parts)} that may describe it" if parts else ""
     return (
-        f"the file is {kind}: expected a raster such as GeoTIFF, JPEG 2000, netCDF, HDF5, GRIB, Zarr or an ASCII"
-        " grid"
+        f"the file is not a readable {drivers}, as its suffix {suffix} says: it is damaged, truncated"
+        f" or of another format{lacking}. Copy it again"
     )
 
 

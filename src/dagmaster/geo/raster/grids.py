@@ -312,16 +312,15 @@ def open_warped(raster: DatasetReader, grid: Grid, warp: Warp) -> Iterator[Any]:
     """
     georeference = warp.find_georeference(raster)
     is_grid = georeference.kind == "grid"
-    if is_grid and grid == raster_grid(raster) and warp.nodata in (None, raster.nodata):
-        yield raster
-        return
     size = (grid.width, grid.height)
     if is_grid and grid == raster_grid(raster):
+        if warp.nodata in (None, raster.nodata):
+            yield raster
+            return
         # Another nodata value changes no pixel.
         vrt_source = VrtSource(path=raster.name, size=size, window=(0, 0, *size), mask=mask_band(raster))
-        with open_vrt(
-            raster, grid, [vrt_source], nodata=choose_nodata(raster.nodata, warp.nodata, raster.dtypes)
-        ) as result:
+        nodata = choose_nodata(raster.nodata, warp.nodata, raster.dtypes)
+        with open_vrt(raster, grid, [vrt_source], nodata=nodata) as result:
             yield result
         return
     is_flip = is_grid and orientation(raster) == "mirrored" and grid == north_up_grid(raster)

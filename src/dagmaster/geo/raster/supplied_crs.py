@@ -58,10 +58,7 @@ def supply_crs(
     try:
         with open_raster(path, share, whole=False) as raster:
             if raster.crs is not None or raster.gcps[1] is not None:
-                is_unused = projection is not None and projection.name not in (
-                    Path(file).name for file in raster.files
-                )
-                return [f"{projection.name}: the raster has a CRS itself"] if projection and is_unused else []
+                return _report_unused(projection, raster.files)
             crs = CRS.from_epsg(4326) if projection is None and _is_in_degrees(raster) else None
     except PermanentError:
         # The step that reads the raster reports what is wrong.
@@ -75,6 +72,13 @@ def supply_crs(
     if crs is not None:
         _write_crs(path, crs, sidecars, write)
     return []
+
+
+def _report_unused(projection: RasterPart | None, files: Sequence[str]) -> list[str]:
+    """Say that a .prj file is not used, unless GDAL took the CRS of the raster from it."""
+    if projection is None or projection.name in {Path(file).name for file in files}:
+        return []
+    return [f"{projection.name}: the raster has a CRS itself"]
 
 
 def _is_in_degrees(raster: DatasetReader) -> bool:

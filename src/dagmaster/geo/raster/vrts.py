@@ -203,21 +203,22 @@ def _add_template_band(
     _add_tags(band, template.tags(number))
     for domain in CARRIED_BAND_DOMAINS:
         _set_domain(band, domain, template.tags(number, ns=domain))
-    table = color_table(template, number)
-    if table is not None:
-        entries = SubElement(band, "ColorTable")
-        for entry in table.values():
-            SubElement(
-                entries, "Entry", {f"c{channel}": str(value) for channel, value in enumerate(entry, 1)}
-            )
+    _add_color_table(band, color_table(template, number))
     for source in sources:
         use_mask = skip_nodata and (source.has_alpha or source.mask is not None)
         skipped = None if nodata is None or not skip_nodata or use_mask else format_number(nodata, dtype)
         if skip_nodata and color == "alpha":
-            # An alpha band has no mask but itself: transparent pixels of one source must not hide another
-            # one.
+            # An alpha band masks itself: transparent pixels of one source must not hide another one.
             use_mask, skipped = False, "0"
         _add_source(band, source, str(number), _gdal_type(dtype), skipped, use_mask=use_mask)
+
+
+def _add_color_table(band: Element, table: Mapping[int, Sequence[int]] | None) -> None:
+    if table is None:
+        return
+    entries = SubElement(band, "ColorTable")
+    for entry in table.values():
+        SubElement(entries, "Entry", {f"c{channel}": str(value) for channel, value in enumerate(entry, 1)})
 
 
 def _add_source(

@@ -30,29 +30,41 @@ def extend_extent(collection: dict[str, Any], items: Iterable[CheckedItem]) -> d
     try:
         bbox, other_boxes = _split_overall(collection["extent"]["spatial"]["bbox"])
         interval, other_intervals = _split_overall(collection["extent"]["temporal"]["interval"])
-        bounds = parse_bbox(bbox)
-        start, end = (parse_datetime(text) if text else None for text in interval)
+        bbox = _extend_bbox(bbox, own_items, is_unset=interval == _ALL_TIME)
+        interval = _extend_interval(interval, own_items)
     except (PermanentError, LookupError, TypeError, ValueError):
         return collection
-    is_unset = interval == _ALL_TIME
-    item_bounds = [item.bounds for item in own_items if item.bounds is not None]
-    if is_unset and bounds == _WORLD and item_bounds:
-        bbox = list(bbox_union(item_bounds))
-    elif not all(_contains(bounds, inner) for inner in item_bounds):
-        union = bbox_union([*split_at_antimeridian(bounds), *item_bounds])
-        half = len(bbox) // 2
-        bbox = [*union[:2], *bbox[2:half], *union[2:], *bbox[half + 2 :]]
-    first, last = min(item.start for item in own_items), max(item.end for item in own_items)
-    if is_unset or (start is not None and first < start):
-        interval = [format_datetime(first), interval[1]]
-    if is_unset or (end is not None and last > end):
-        interval = [interval[0], format_datetime(last)]
     extent = {
         **collection["extent"],
         "spatial": {**collection["extent"]["spatial"], "bbox": [bbox, *other_boxes]},
         "temporal": {**collection["extent"]["temporal"], "interval": [interval, *other_intervals]},
     }
     return collection if extent == collection["extent"] else {**collection, "extent": extent}
+
+
+def _extend_bbox(bbox: list[Any], items: Sequence[CheckedItem], *, is_unset: bool) -> list[Any]:
+    """Return the bbox extended to include the items; heights are left as they are."""
+    bounds = parse_bbox(bbox)
+    item_bounds = [item.bounds for item in items if item.bounds is not None]
+    if is_unset and bounds == _WORLD and item_bounds:
+        return list(bbox_union(item_bounds))
+    if all(_contains(bounds, inner) for inner in item_bounds):
+        return bbox
+    union = bbox_union([*split_at_antimeridian(bounds), *item_bounds])
+    half = len(bbox) // 2
+    return [*union[:2], *bbox[2:half], *union[2:], *bbox[half + 2 :]]
+
+
+def _extend_interval(interval: list[Any], items: Sequence[CheckedItem]) -> list[Any]:
+    """Return the interval extended to include the items; a side that is open stays open, unless both are."""
+    is_unset = interval == _ALL_TIME
+    start, end = (parse_datetime(text) if text else None for text in interval)
+    first, last = min(item.start for item in items), max(item.end for item in items)
+    if is_unset or (start is not None and first < start):
+        interval = [format_datetime(first), interval[1]]
+    if is_unset or (end is not None and last > end):
+        interval = [interval[0], format_datetime(last)]
+    return interval
 
 
 def _split_overall(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:

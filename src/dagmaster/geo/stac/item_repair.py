@@ -65,26 +65,39 @@ def repair_item(item: dict[str, Any], missing: MissingAssets) -> dict[str, Any]:
     properties = dict(item.get("properties") or {})
     if "start_datetime" in properties and "end_datetime" in properties:
         properties.setdefault("datetime", None)
-    links = item.get("links")
-    assets = item.get("assets")
     repaired = {
         **item,
         "type": "Feature",
         "stac_version": item.get("stac_version") or STAC_VERSION,
         "stac_extensions": [uri for uri in item.get("stac_extensions") or [] if isinstance(uri, str)],
         "properties": properties,
-        "links": [
-            link for link in links or [] if isinstance(link, dict) and link.get("rel") and link.get("href")
-        ],
-        "assets": {
-            name: asset
-            for name, asset in (assets if isinstance(assets, dict) else {}).items()
-            if isinstance(asset, dict) and asset.get("href") and name not in missing.blobs
-        },
+        "links": _valid_links(item),
+        "assets": _valid_assets(item, missing),
     }
-    if repaired.get("collection") and not any(link["rel"] == "collection" for link in repaired["links"]):
-        repaired["links"] = [*repaired["links"], collection_link(str(repaired["collection"]))]
     return {**repaired, **_corrected_bbox(item)}
+
+
+def _valid_links(item: dict[str, Any]) -> list[Any]:
+    """Return the links that lead somewhere, and the link to the item's collection."""
+    links = [
+        link
+        for link in item.get("links") or []
+        if isinstance(link, dict) and link.get("rel") and link.get("href")
+    ]
+    if item.get("collection") and not any(link["rel"] == "collection" for link in links):
+        links.append(collection_link(str(item["collection"])))
+    return links
+
+
+def _valid_assets(item: dict[str, Any], missing: MissingAssets) -> dict[str, Any]:
+    assets = item.get("assets")
+    if not isinstance(assets, dict):
+        return {}
+    return {
+        name: asset
+        for name, asset in assets.items()
+        if isinstance(asset, dict) and asset.get("href") and name not in missing.blobs
+    }
 
 
 def _corrected_bbox(item: dict[str, Any]) -> dict[str, Any]:

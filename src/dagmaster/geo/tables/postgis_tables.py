@@ -292,18 +292,22 @@ def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
         return None
     name, _, kind, srid, _ = geometries[0]
     geometry_type = kind.removesuffix("Z") + (" Z" if kind.endswith("Z") else "")
-    comment = _comment(connection, table)
-    source = next(
-        (comment.removeprefix(prefix) for prefix in _SOURCE_PREFIXES if comment.startswith(prefix)), ""
-    )
     return TableSpec(
         name=table,
         columns=supported,
         geometry_type=geometry_type,
         srid=srid,
         geometry_column=name,
-        source=source,
+        source=_source(_comment(connection, table)),
     )
+
+
+def _source(comment: str) -> str:
+    """Return the source that the comment of a table states; empty if somebody else wrote the comment."""
+    for prefix in _SOURCE_PREFIXES:
+        if comment.startswith(prefix):
+            return comment.removeprefix(prefix)
+    return ""
 
 
 def _server_type(column_type: str) -> str:

@@ -103,6 +103,33 @@ def simplify(features: Features, tolerance: float) -> tuple[Features, str]:
 
 def dissolve(features: Features, by: Sequence[str], sums: Sequence[str]) -> tuple[Features, str]:
     """Return one feature per group, with sums and the number of its members, in order of first appearance."""
+    _check_columns(features, by, sums)
+    geometries = features.geometries
+    is_present = ~(shapely.is_missing(geometries) | shapely.is_empty(geometries))
+    method = "coverage" if is_coverage(geometries[is_present]) else "plain"
+    union = shapely.coverage_union_all if method == "coverage" else shapely.union_all
+    groups = _group_rows(features, by)
+    merged = np.array([_merge(geometries[members], union) for members in groups], dtype=object)
+    names = columns.unique_column_names([*by, *(f"sum_{name}" for name in sums), "features"])
+    sum_types = [_sum_type(features.column_types[name]) for name in sums]
+    column_types = [*(features.column_types[name] for name in by), *sum_types, "integer"]
+    first_members = pa.array([members[0] for members in groups])
+    arrays: list[Any] = [features.rows.column(name).take(first_members) for name in by]
+    arrays += [
+        _sum_groups(features.rows.column(name).to_pylist(), groups, sum_type, name)
+        for name, sum_type in zip(sums, sum_types, strict=True)
+    ]
+    arrays.append([len(members) for members in groups])
+    dissolved = Features(
+        crs=features.crs,
+        column_types=dict(zip(names, column_types, strict=True)),
+        rows=pa.table(arrays, names=names),
+        geometries=merged,
+    )
+    return dissolved, method
+
+
+def _check_columns(features: Features, by: Sequence[str], sums: Sequence[str]) -> None:
     for name in (*by, *sums):
         if name not in features.column_types:
             listed = ", ".join(list(features.column_types)[:20])
@@ -113,33 +140,16 @@ def dissolve(features: Features, by: Sequence[str], sums: Sequence[str]) -> tupl
             raise invalid_input(
                 f"the column {name!r} is {features.column_types[name]}: only numbers can be summed"
             )
-    geometries = features.geometries
-    is_present = ~(shapely.is_missing(geometries) | shapely.is_empty(geometries))
-    method = "coverage" if is_coverage(geometries[is_present]) else "plain"
-    union = shapely.coverage_union_all if method == "coverage" else shapely.union_all
+
+
+def _group_rows(features: Features, by: Sequence[str]) -> list[list[int]]:
+    """Return the indices of the rows of each group, in order of first appearance; without `by` one group."""
     key_columns = [[_hashable(value) for value in features.rows.column(name).to_pylist()] for name in by]
-    keys = list(zip(*key_columns, strict=True)) if by else [()] * len(geometries)
+    keys = zip(*key_columns, strict=True) if by else [()] * len(features.geometries)
     groups: dict[tuple[Any, ...], list[int]] = {}
     for index, key in enumerate(keys):
         groups.setdefault(key, []).append(index)
-    merged = np.array([_merge(geometries[members], union) for members in groups.values()], dtype=object)
-    names = columns.unique_column_names([*by, *(f"sum_{name}" for name in sums), "features"])
-    sum_types = [_sum_type(features.column_types[name]) for name in sums]
-    column_types = [*(features.column_types[name] for name in by), *sum_types, "integer"]
-    first_members = pa.array([members[0] for members in groups.values()])
-    arrays: list[Any] = [features.rows.column(name).take(first_members) for name in by]
-    arrays += [
-        _sum_groups(features.rows.column(name).to_pylist(), groups.values(), sum_type, name)
-        for name, sum_type in zip(sums, sum_types, strict=True)
-    ]
-    arrays.append([len(members) for members in groups.values()])
-    dissolved = Features(
-        crs=features.crs,
-        column_types=dict(zip(names, column_types, strict=True)),
-        rows=pa.table(arrays, names=names),
-        geometries=merged,
-    )
-    return dissolved, method
+    return list(groups.values())
 
 
 def is_coverage(geometries: Any) -> bool:

@@ -138,13 +138,17 @@ def _choose_layer(source: Fetched, requested: str | None) -> str:
         raise invalid_input(
             f"the file is {info['driver']}, not {' or '.join(source.formats)} as its name says: rename it"
         )
-    names = list(layers)
     if requested is not None:
         if requested not in layers:
-            raise invalid_input(f"the file has no layer {requested!r}: it has {', '.join(names[:20])}")
+            raise invalid_input(f"the file has no layer {requested!r}: it has {', '.join(list(layers)[:20])}")
         return requested
+    return _choose_layer_with_features(source, info["driver"], layers)
+
+
+def _choose_layer_with_features(source: Fetched, driver: str, layers: dict[str, Any]) -> str:
+    names = list(layers)
     candidates = [name for name, geometry_type in layers.items() if geometry_type is not None] or names
-    if info["driver"] == _FIVE_LAYERS:
+    if driver == _FIVE_LAYERS:
         with _explain_errors(source, _NOT_OPENED.format(source.format)):
             counts = {name: _count_features(source.path, name) for name in candidates}
         candidates = [name for name, count in counts.items() if count] or names[:1]
