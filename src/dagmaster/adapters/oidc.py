@@ -30,7 +30,7 @@ MAX_NAME: Final = 64
 MAX_SUBJECT: Final = 255
 MIN_RSA_BITS: Final = 2048
 REFRESH_SECONDS: Final = 600.0
-"""Keys older than this are fetched again beside the requests, so that a withdrawn key is not used for long."""
+"""Keys older than this are fetched again in the background, so that a withdrawn key is not used for long."""
 REFETCH_SECONDS: Final = 30.0
 """The shortest time between two fetches."""
 STALE_SECONDS: Final = 86_400.0
@@ -95,11 +95,11 @@ class OidcVerifier:
         await self.issuer.close()
 
     async def find_caller(self, token: str) -> Caller:
-        """Return the caller of a token; raise `TokenRejected`, or `IssuerUnavailable` if its key cannot be fetched."""
+        """Return a token's caller; raise `TokenRejected`, or `IssuerUnavailable` without its key."""
         return self.caller_of(await self.read_claims(token))
 
     async def read_claims(self, token: str, audience: str | None = None) -> dict[str, Any]:
-        """Return the claims of a token for an audience, by default this server; raise as `find_caller` does."""
+        """Return a token's claims for an audience, by default this server; raise as `find_caller` does."""
         algorithm, key_id = _read_header(token)
         key = await self._signing_key(key_id)
         if algorithm not in key.algorithms:
@@ -136,7 +136,9 @@ class OidcVerifier:
         return Caller(key_id=f"{SUBJECT_PREFIX}{subject}", name=name, scopes=scopes)
 
     def _scopes(self, value: object) -> frozenset[Scope]:
-        values = value.split() if isinstance(value, str) else value if isinstance(value, list) else ()
+        values = value.split() if isinstance(value, str) else value
+        if not isinstance(values, list):
+            values = []
         scope_map = self._config.scope_map or {scope.value: frozenset({scope}) for scope in Scope}
         return frozenset().union(*(scope_map.get(item, ()) for item in values if isinstance(item, str)))
 
@@ -169,7 +171,7 @@ class OidcVerifier:
         return self._monotonic() - self._tried_at >= REFETCH_SECONDS
 
     async def _fetch_once(self) -> None:
-        """Fetch the keys, unless another request just did; raise `IssuerUnavailable` if the last fetch failed."""
+        """Fetch the keys unless another request just did; raise `IssuerUnavailable` if that failed."""
         async with self._fetching:
             if self._is_fetch_due():
                 self._tried_at = self._monotonic()

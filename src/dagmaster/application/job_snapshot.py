@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.status import JobStatus
-    from dagmaster.ports.read_store import PendingCommand
+    from dagmaster.ports.read_store import PendingCommand, ReadStore
     from dagmaster.records.fleet import QueueBacklog
     from dagmaster.records.jobs import JobRecord
     from dagmaster.records.nodes import WaitInfo
@@ -66,7 +66,7 @@ class JobSnapshot:
         return self._count(self.status_of)
 
     def stored_counts(self) -> dict[str, int]:
-        """Count the nodes by stored status: a group whose members have begun does no work itself, and is PENDING."""
+        """Count the nodes by stored status: a group does no work itself and stays PENDING."""
         return self._count(lambda record: record.status)
 
     def _count(self, status_of: Callable[[NodeRecord], NodeStatus]) -> dict[str, int]:
@@ -78,8 +78,9 @@ class JobSnapshot:
             status = status_of(record).value
             counts[status] = counts.get(status, 0) + 1
             children = self.children_of(node_id)
-            for name, count in {} if children is None else children.counts.items():
-                counts[name] = counts.get(name, 0) + count
+            if children is not None:
+                for name, count in children.counts.items():
+                    counts[name] = counts.get(name, 0) + count
         return counts
 
     def children_of(self, node_id: str) -> ChildrenRecord | None:
@@ -98,7 +99,7 @@ class JobSnapshot:
         return statuses | {node_id: self.status_of(record) for node_id, record in self.nodes.items()}
 
     def started_at(self, record: NodeRecord) -> float | None:
-        """Return when a node started, if it is known: the start in an earlier run is not that of the last run."""
+        """Return when a node started in the last run, if known: an earlier run's start does not count."""
         children, began = self.children.get(record.node_id), record.started_at
         first = None if children is None else children.first_started_at
         if began is None:
@@ -115,9 +116,10 @@ class JobSnapshot:
         return redacted(self.describe(record), self.redact)
 
     def describe(self, record: NodeRecord) -> NodeRecord:
-        """Return a node with what is known of it from the graph, the wait and the child job; it is not redacted."""
+        """Return a node with what graph, wait and child job say about it; it is not redacted."""
         spec = spec_of(self.graph, record.node_id)
-        wait, child_job = self.waits.get(record.node_id), self.child_jobs.get(record.node_id)
+        wait = self.waits.get(record.node_id)
+        child_job_id, child_job_status = self.child_jobs.get(record.node_id, (None, None))
         is_reused = (
             record.status is NodeStatus.COMPLETED
             and not record.attempt
@@ -134,8 +136,8 @@ class JobSnapshot:
             is_reused=is_reused,
             message=message,
             children=self.children_of(record.node_id),
-            child_job_id=None if child_job is None else child_job[0],
-            child_job_status=None if child_job is None else child_job[1],
+            child_job_id=child_job_id,
+            child_job_status=child_job_status,
         )
 
 
@@ -168,24 +170,13 @@ async def load_snapshot(
     """Read a job. Children of fan-outs that had ended in the snapshot `before` are not counted again."""
     read, graph = app.read, shown_graph(graph)
     nodes = {record.node_id: record for record in await read.nodes(job.job_id, list(graph.specs))}
-    fan_outs = [node_id for node_id, record in nodes.items() if record.source_count is not None]
-    settled = {} if before is None else {
-        fan_out: before.children[fan_out]
-        for fan_out in fan_outs
-        if fan_out in before.children and _is_settled(nodes[fan_out], before.nodes.get(fan_out))
-    }  # fmt: skip
-    open_fan_outs = [fan_out for fan_out in fan_outs if fan_out not in settled]
-    children = {**settled, **(await read.child_counts(job.job_id, open_fan_outs) if open_fan_outs else {})}
+    children = await _load_children(read, job.job_id, nodes, before)
     commands = tuple(await read.pending_commands(job.job_id))
     fleet = await read.fleet_counts() if commands or not job.is_finished else _NO_FLEET
     waits: dict[str, WaitInfo] = {}
     backlog: tuple[QueueBacklog, ...] = ()
     if not job.is_finished:
-        waiting = [node_id for node_id, record in nodes.items() if record.status is NodeStatus.WAITING]
-        known = {} if before is None else before.waits
-        waits = {node_id: known[node_id] for node_id in waiting if node_id in known}
-        unknown = [node_id for node_id in waiting if node_id not in known]
-        waits |= await read.waits(job.job_id, unknown) if unknown else {}
+        waits = await _load_waits(read, job.job_id, nodes, before)
         backlog = tuple(await read.backlog(job.job_id))
     has_child_jobs = any(spec.kind is Kind.WORKFLOW for spec in graph.specs.values())
     return JobSnapshot(
@@ -203,8 +194,41 @@ async def load_snapshot(
     )
 
 
-def _is_settled(record: NodeRecord, before: NodeRecord | None) -> bool:
-    return before is not None and record.status in TERMINAL_NODE and record.status is before.status
+async def _load_children(
+    read: ReadStore, job_id: str, nodes: Mapping[str, NodeRecord], before: JobSnapshot | None
+) -> dict[str, ChildCounts]:
+    children: dict[str, ChildCounts] = {}
+    fan_outs: list[str] = []
+    for node_id, record in nodes.items():
+        settled = _settled_children(record, before)
+        if settled is not None:
+            children[node_id] = settled
+        elif record.source_count is not None:
+            fan_outs.append(node_id)
+    if fan_outs:
+        children |= await read.child_counts(job_id, fan_outs)
+    return children
+
+
+async def _load_waits(
+    read: ReadStore, job_id: str, nodes: Mapping[str, NodeRecord], before: JobSnapshot | None
+) -> dict[str, WaitInfo]:
+    waiting = [node_id for node_id, record in nodes.items() if record.status is NodeStatus.WAITING]
+    known = before.waits if before else {}
+    waits = {node_id: known[node_id] for node_id in waiting if node_id in known}
+    unknown = [node_id for node_id in waiting if node_id not in known]
+    if unknown:
+        waits |= await read.waits(job_id, unknown)
+    return waits
+
+
+def _settled_children(record: NodeRecord, before: JobSnapshot | None) -> ChildCounts | None:
+    """Return the children of a fan-out that had ended in an earlier snapshot, as they are there."""
+    if before is None or record.source_count is None or record.status not in TERMINAL_NODE:
+        return None
+    earlier = before.nodes.get(record.node_id)
+    is_same = earlier is not None and earlier.status is record.status
+    return before.children.get(record.node_id) if is_same else None
 
 
 # ── Records → views ─────────────────────────────────────────────────────────────────────────────────────────

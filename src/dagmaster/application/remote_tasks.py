@@ -1,4 +1,4 @@
-"""Tasks for workers that speak only HTTP: register, claim with a long poll, renew, report progress and results.
+"""Tasks for workers that speak only HTTP: register, long-poll claims, renew, report progress and results.
 
 A server keeps nothing of a worker: any of them may get its next request. Every report is fenced by the lease
 token of its task. What is redacted, stored as a blob or cut is what a worker with a connection redacts,
@@ -171,13 +171,12 @@ class RemoteTasks:
             wakeup.clear()
             tasks = [] if is_draining else await _claim(worker, request, answer)
             if is_woken and not tasks and not is_draining:
-                # Another one claimed them, or this worker drains and never gets any: then they are for the
-                # next.
+                # Another one claimed them, or this worker drains and never gets any: they are for the next.
                 answer, renewed_at = await self._renew_listed(worker, request), loop_time()
                 if answer.drain is not None:
                     wakeup.set()
                     return None, answer
-            if tasks or answer.stops or loop_time() >= deadline or self._is_stopping:
+            if tasks or answer.stops or self._is_over(deadline):
                 if len(tasks) == request.limit:
                     # There may be more.
                     wakeup.set()
@@ -192,6 +191,9 @@ class RemoteTasks:
                 answer, renewed_at = await self._renew_listed(worker, request), loop_time()
                 if (answer.drain is not None) != is_draining:
                     return None, answer
+
+    def _is_over(self, deadline: float) -> bool:
+        return self._is_stopping or loop_time() >= deadline
 
     async def _renew_listed(self, worker: RemoteWorker, request: ClaimRequest) -> HeartbeatAnswer:
         # A parallel request may have claimed tasks since: what is not in this list may run.
@@ -242,7 +244,7 @@ class RemoteTasks:
     # ── Reporting ──
 
     async def progress(self, report: ProgressReport, caller: str) -> TaskProgressView:
-        """Store progress, a checkpoint and a part of the log of a running task; return whether it has to stop."""
+        """Store progress, checkpoint and a part of the log of a running task; return whether it must stop."""
         worker = await self._find(report.worker_id, caller)
         task_id, token = report.task_id, report.lease_token
         task = await worker.held_task(task_id, token)
@@ -270,7 +272,7 @@ class RemoteTasks:
     async def report(
         self, worker_id: str, task_id: str, lease_token: int, outcome: Outcome, caller: str
     ) -> TaskResultView:
-        """Report the outcome of a task, once for each lease token: the same report again gets the same answer."""
+        """Report a task's outcome, once for each lease token: the same report again gets the same answer."""
         worker = await self.workers.find(worker_id, caller)
         task = None if worker is None else await worker.held_task(task_id, lease_token)
         if worker is not None and task is not None:
@@ -286,7 +288,7 @@ class RemoteTasks:
         raise _worker_expired(worker_id) if worker is None else _lease_lost(task_id)
 
     def _redact(self, outcome: Outcome, task: HeldTask) -> Outcome:
-        """Return an outcome without secrets; one that cannot be redacted fails, and another attempt may succeed."""
+        """Return an outcome without secrets; one that cannot be redacted fails, but can be retried."""
         try:
             return redact_outcome(outcome, secret_values(task.secrets, self.secrets))
         except SecretReplaced as error:

@@ -276,7 +276,9 @@ def _no_collection(catalog: Catalog, collection_id: str) -> str:
 
 
 def _end_sentence(hint: str) -> str:
-    return f": {hint}{'' if hint.endswith('?') else '.'}" if hint else "."
+    if hint.endswith("?"):
+        return f": {hint}"
+    return f": {hint}." if hint else "."
 
 
 # ── Output ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -168,23 +168,30 @@ def _from_aliases(direct: dict[str, str]) -> tuple[dict[str, str], dict[str, str
             unused.append(f"{alias.name} is overridden by {winner}.")
         else:
             values[alias.setting], origins[alias.setting] = os.environ[alias.name], alias.name
-    parts: dict[str, Alias] = {}
-    for alias in [alias for alias in present if alias.part]:
-        winner = direct.get(alias.setting) or origins.get(alias.setting)
-        if not winner and alias.part in parts:
-            winner = parts[alias.part].name
-        if winner:
-            unused.append(f"{alias.name} is overridden by {winner}.")
-        else:
-            parts[alias.part] = alias
+    parts, overridden = _choose_parts(present, direct.get("database_url") or origins.get("database_url"))
+    unused += overridden
     if "host" in parts:
-        values["database_url"] = build_url({part: os.environ[alias.name] for part, alias in parts.items()})
-        origins["database_url"] = " + ".join(alias.name for alias in parts.values())
+        values["database_url"] = build_url({part: os.environ[name] for part, name in parts.items()})
+        origins["database_url"] = " + ".join(parts.values())
     else:
-        unused += [
-            f"{alias.name} is set and not used: there is no POSTGRES_HOST." for alias in parts.values()
-        ]
+        unused += [f"{name} is set and not used: there is no POSTGRES_HOST." for name in parts.values()]
     return values, origins, tuple(unused)
+
+
+def _choose_parts(present: list[Alias], database_url: str | None) -> tuple[dict[str, str], list[str]]:
+    """Return the name for each part of the address, and a sentence for each name that another overrides.
+
+    `database_url`: what sets the address as a whole, and so overrides all of them.
+    """
+    parts: dict[str, str] = {}
+    overridden: list[str] = []
+    for alias in present:
+        winner = database_url or parts.get(alias.part)
+        if alias.part and winner:
+            overridden.append(f"{alias.name} is overridden by {winner}.")
+        elif alias.part:
+            parts[alias.part] = alias.name
+    return parts, overridden
 
 
 def _describe_problem(error: dict[str, Any]) -> str:  # noqa: PLR0911 - one case a kind of error

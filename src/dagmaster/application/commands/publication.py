@@ -39,22 +39,14 @@ class WorkflowSource:
 async def publish_workflows(
     app: Application, sources: Sequence[WorkflowSource], *, replace: bool = False, activate: bool = True
 ) -> list[PublishResult]:
-    """Publish workflow versions, all or none; raise `WorkflowVersionConflict` about those with other content."""
+    """Publish versions, all or none; raise `WorkflowVersionConflict` about those with other content."""
     _check_secret_defaults(sources)
-    conflicts = [
-        f"{source.file} and {other.file} are the same version of it, with different content"
-        for position, source in enumerate(sources)
-        for other in sources[:position]
-        if _is_same_version(source.graph, other.graph)
-        and source.graph.content_hash != other.graph.content_hash
-    ]
+    conflicts = _conflicts_among(sources)
     results: list[PublishResult] = []
     entries: list[AuditEntry] = []
     for source in sources:
         versions = {record.version: record for record in await app.read.versions(source.graph.workflow_id)}
-        outcome = _outcome(source.graph, versions, replace=replace)
-        if outcome is None and await _differs_in_default_retry(app, source.graph, versions):
-            outcome = PublishOutcome.REPLACED
+        outcome = await _outcome(app, source.graph, versions, replace=replace)
         if outcome is None:
             conflicts.append(_conflict(source, versions))
             continue
@@ -77,7 +69,8 @@ def _check_secret_defaults(sources: Sequence[WorkflowSource]) -> None:
     """Raise `WorkflowInvalid` about a definition as it is shown: jobs would get *** instead of the secret."""
     problems = [
         Problem(
-            message=f"the default of secret input {name!r} is {REDACTED}: that stands for a value that is not shown",
+            message=f"the default of secret input {name!r} is {REDACTED}:"
+            " that stands for a value that is not shown",
             file=source.file,
             path=f"inputs.{name}.default",
             hint="write the secret again, or leave the default out",
@@ -115,26 +108,35 @@ def _audit_entry(origin: ChangeOrigin, result: PublishResult) -> AuditEntry:
     return origin.entry("workflow.publish", "workflow", result.workflow_id, details)
 
 
-def _is_same_version(one: Graph, other: Graph) -> bool:
-    return (one.workflow_id, one.version) == (other.workflow_id, other.version)
+def _conflicts_among(sources: Sequence[WorkflowSource]) -> list[str]:
+    return [
+        f"{one.file} and {other.file} are the same version of it, with different content"
+        for position, one in enumerate(sources)
+        for other in sources[:position]
+        if (one.graph.workflow_id, one.graph.version) == (other.graph.workflow_id, other.graph.version)
+        and one.graph.content_hash != other.graph.content_hash
+    ]
 
 
-def _outcome(graph: Graph, versions: Mapping[int, VersionRecord], *, replace: bool) -> PublishOutcome | None:
+async def _outcome(
+    app: Application, graph: Graph, versions: Mapping[int, VersionRecord], *, replace: bool
+) -> PublishOutcome | None:
+    """Return what publishing does; None if the version is published with other content, which stays."""
     published = versions.get(graph.version)
     if published is None:
         return PublishOutcome.PUBLISHED
     if published.content_hash == graph.content_hash:
         return PublishOutcome.UNCHANGED
-    return PublishOutcome.REPLACED if replace else None
+    if replace or await _differs_in_default_retry(app, graph, published):
+        return PublishOutcome.REPLACED
+    return None
 
 
-async def _differs_in_default_retry(
-    app: Application, graph: Graph, versions: Mapping[int, VersionRecord]
-) -> bool:
-    """Return whether the published definition is the same file, compiled by a version that wrote the default retry."""
-    published = await app.read.definition(versions[graph.version].content_hash)
+async def _differs_in_default_retry(app: Application, graph: Graph, published: VersionRecord) -> bool:
+    """Return whether the published definition differs only in default retries that older versions wrote."""
+    definition = await app.read.definition(published.content_hash)
     nodes = {node_id: _fill_retry(node) for node_id, node in graph.definition["nodes"].items()}
-    return published == {**graph.definition, "nodes": nodes}
+    return definition == {**graph.definition, "nodes": nodes}
 
 
 def _fill_retry(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,22 +95,26 @@ def _describe_queue(record: QueueRecord, workers: Sequence[WorkerRecord]) -> Que
         if worker.is_alive and is_served(queue, worker.queues, is_orphaned=is_orphaned)
     ]
     claiming = sum(not worker.is_draining for worker in alive)
-    note = None
-    if record.waiting and alive and not claiming:
-        note = f"no worker claims from {queue}: {format_all_draining(len(alive), 'worker')}"
-    elif record.waiting and not claiming:
-        note = f"no live worker serves {queue}"
-    elif record.waiting_exclusive:
+    finished = sum(worker.finished_last_minute.get(queue, 0) for worker in workers)
+    note = _explain_waiting(record, alive, claiming)
+    return replace(record, workers=claiming, note=note, finished_last_minute=finished)
+
+
+def _explain_waiting(record: QueueRecord, alive: Sequence[WorkerRecord], claiming: int) -> str | None:
+    """Return why tasks of a queue wait, if something is missing. `claiming`: how many of `alive` claim."""
+    queue = record.queue
+    if record.waiting and not claiming:
+        if not alive:
+            return f"no live worker serves {queue}"
+        return f"no worker claims from {queue}: {format_all_draining(len(alive), 'worker')}"
+    if record.waiting_exclusive:
         tasks = format_count(record.waiting_exclusive, "task waits", "tasks wait")
         them = "it" if record.waiting_exclusive == 1 else "them"
-        note = (
-            f"{tasks} for a worker of {queue} that runs nothing else: workers died that ran {them} beside other"
-            " tasks"
+        return (
+            f"{tasks} for a worker of {queue} that runs nothing else:"
+            f" workers died that ran {them} beside other tasks"
         )
-    elif record.waiting:
-        note = _process_shortage(queue, alive)
-    finished = sum(worker.finished_last_minute.get(queue, 0) for worker in workers)
-    return replace(record, workers=claiming, note=note, finished_last_minute=finished)
+    return _process_shortage(queue, alive) if record.waiting else None
 
 
 def _process_shortage(queue: str, workers: Sequence[WorkerRecord]) -> str | None:

@@ -13,7 +13,7 @@ from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import NodeStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.ports.timelines import TimelineRecord
@@ -31,26 +31,24 @@ async def job_timeline(
     job = await find_job(app, job_id)
     records = await app.read.timelines.rows(job.job_id, after=after, limit=limit)
     rows = [row for row in records if is_written(row.node_id)]
-    unknown = [row.node_id for row in rows if row.attempt == 0 and row.started_at is None]
-    waits = await app.read.waits(job.job_id, unknown) if unknown else {}
-    since = {node_id: wait.since for node_id, wait in waits.items()}
+    since = await _waiting_since(app, job, rows)
     names = list(dict.fromkeys(row.worker for row in rows if row.worker is not None))
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers: dict[str | None, int] = {name: number for number, name in enumerate(names)}
     origin = job.created_at
     return TimelineView(
         job_id=job.job_id,
         status=job.status,
         origin_at=origin,
         now_seconds=round(job.read_at - origin, 3),
-        finished_seconds=None if job.finished_at is None else round(job.finished_at - origin, 3),
+        finished_seconds=_seconds_since(origin, job.finished_at),
         worker_names=tuple(names),
         node_ids=tuple(row.node_id for row in rows),
         attempts=tuple(row.attempt for row in rows),
         statuses=tuple(row.status for row in rows),
-        workers=tuple(None if row.worker is None else numbers[row.worker] for row in rows),
-        queued=_seconds((row.queued_at for row in rows), origin),
-        started=_seconds((row.started_at or since.get(row.node_id) for row in rows), origin),
-        finished=_seconds((row.finished_at for row in rows), origin),
+        workers=tuple(numbers.get(row.worker) for row in rows),
+        queued=tuple(_seconds_since(origin, row.queued_at) for row in rows),
+        started=tuple(_seconds_since(origin, row.started_at or since.get(row.node_id)) for row in rows),
+        finished=tuple(_seconds_since(origin, row.finished_at) for row in rows),
         critical_path=await _critical_path(app, job) if cursor is None else (),
         next_cursor=next_cursor(CursorKind.TIMELINE, records, limit, _position),
     )
@@ -60,8 +58,19 @@ def _position(row: TimelineRecord) -> tuple[str, int]:
     return (row.node_id, row.attempt)
 
 
-def _seconds(times: Iterable[float | None], origin: float) -> tuple[float | None, ...]:
-    return tuple(None if at is None else round(at - origin, 3) for at in times)
+def _seconds_since(origin: float, at: float | None) -> float | None:
+    return None if at is None else round(at - origin, 3)
+
+
+async def _waiting_since(
+    app: Application, job: JobRecord, rows: Sequence[TimelineRecord]
+) -> dict[str, float]:
+    """Return when the nodes that have no attempt began to wait."""
+    node_ids = [row.node_id for row in rows if row.attempt == 0 and row.started_at is None]
+    if not node_ids:
+        return {}
+    waits = await app.read.waits(job.job_id, node_ids)
+    return {node_id: wait.since for node_id, wait in waits.items()}
 
 
 async def _critical_path(app: Application, job: JobRecord) -> tuple[str, ...]:

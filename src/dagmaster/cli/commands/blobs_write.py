@@ -128,18 +128,14 @@ def _put(
 
 def _named_files(arguments: tuple[str, ...]) -> list[tuple[pathlib.Path, str]]:
     """Return the files, each with the name of its blob."""
-    *sources, last = arguments
-    name = None
-    if sources and not pathlib.Path(last).exists() and (len(sources) == 1 or last.endswith("/")):
-        name = last
-    else:
-        sources.append(last)
+    sources, destination = _split_destination(arguments)
     files: list[tuple[pathlib.Path, str]] = []
-    for source in map(pathlib.Path, sources):
+    for source in sources:
         if not source.exists():
             raise click.UsageError(f"{str(source)!r} does not exist: name files and folders of this machine")
-        own_name = source.resolve().name if source.is_dir() else source.name
-        target = f"{name}{own_name}" if name is not None and name.endswith("/") else name or own_name
+        target = destination
+        if not destination or destination.endswith("/"):
+            target += source.resolve().name if source.is_dir() else source.name
         if source.is_dir():
             files += [(file, f"{target}/{relative}") for file, relative in _files_in(source)]
         else:
@@ -150,6 +146,15 @@ def _named_files(arguments: tuple[str, ...]) -> list[tuple[pathlib.Path, str]]:
     if not files:
         raise click.UsageError("the folder has no files")
     return files
+
+
+def _split_destination(arguments: tuple[str, ...]) -> tuple[list[pathlib.Path], str]:
+    """Return the sources, and the last argument if it names a blob or, with a slash, a folder."""
+    *sources, last = map(pathlib.Path, arguments)
+    is_name = not last.exists() and (len(sources) == 1 or arguments[-1].endswith("/"))
+    if sources and is_name:
+        return sources, arguments[-1]
+    return [*sources, last], ""
 
 
 def _files_in(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, str]]:

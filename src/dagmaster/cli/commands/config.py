@@ -122,10 +122,6 @@ def _format(value: JsonValue) -> str:
         return "–"  # noqa: RUF001 - a dash stands for no value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return (
-        ", ".join(map(str, value))
-        if isinstance(value, list)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -69,7 +69,7 @@ class DoctorContext:
         return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
 
     def finding_from_error(self, topic: str, error: DagmasterError) -> Finding:
-        """Return a finding from an error of dagmaster: its first sentence is the message, the others are the remedy."""
+        """Return a finding from an error: its first sentence is the message, the others are the remedy."""
         first_line, *quoted = self.redact(str(error)).strip().splitlines()
         message, _, remedy = first_line.partition(". ")
         if remedy.endswith(":") and quoted:
@@ -146,9 +146,14 @@ def check_settings(context: DoctorContext) -> Iterable[Finding]:
     if not reading.problems:
         count = len(reading.origins)
         yield good("settings", f"{count} set, the others have defaults" if count else "all have defaults")
-    shown = ", ".join(reading.secrets[:_MAX_NAMES])
-    names = f": {shown}{' …' if len(reading.secrets) > _MAX_NAMES else ''}" if reading.secrets else ""
-    yield good("secrets", f"{len(reading.secrets) or 'no'} {SECRET_PREFIX}…{names}")
+    yield good("secrets", f"{len(reading.secrets) or 'no'} {SECRET_PREFIX}…{_shown_names(reading.secrets)}")
+
+
+def _shown_names(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = " …" if len(names) > _MAX_NAMES else ""
+    return f": {', '.join(names[:_MAX_NAMES])}{more}"
 
 
 def check_blobs(context: DoctorContext) -> Iterable[Finding]:
@@ -251,7 +256,7 @@ def _grade_module(context: DoctorContext, answer: dict[str, JsonValue]) -> Findi
 
 
 def _import_in_child(modules: Sequence[str]) -> tuple[list[dict[str, JsonValue]], str]:
-    """Import modules in a child process; return an answer for each one it reached and one for all, and how it ended."""
+    """Import modules in a child process; return an answer for each one, one for all, and how it ended."""
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(  # noqa: S603 - our Python, our program
             [sys.executable, "-P", "-c", _COUNT_HANDLERS, *modules],
@@ -274,7 +279,7 @@ def _import_in_child(modules: Sequence[str]) -> tuple[list[dict[str, JsonValue]]
 
 
 def count_handlers(modules: Sequence[str]) -> None:
-    """Import modules one by one, then all together; print the number of handlers, or the error, as a line of JSON."""
+    """Import modules one by one, then together; print the number of handlers, or the error, as JSON lines."""
     from dagmaster.errors import DagmasterError
     from dagmaster.sdk.handler_registry import discover
 

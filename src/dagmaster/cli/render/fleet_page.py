@@ -51,11 +51,7 @@ def fleet_page(fleet: FleetRecord) -> Iterator[RenderableType]:
         yield _queues(fleet.queues)
     else:
         yield _line(Text("no tasks are waiting or running", style=DIM))
-    for queue in fleet.queues:
-        if queue.note is not None and not queue.workers:
-            yield _line(Text(f"✘ {queue.note}: {_remedy(queue.queue, workers)}", style="red"))
-        elif queue.note is not None:
-            yield _hint(queue.note)
+    yield from _queue_notes(fleet.queues, workers)
     services: list[OrchestratorRecord | WorkerRecord] = [*fleet.orchestrators, *fleet.workers]
     stopped = [service for service in services if not service.is_alive]
     if stopped:
@@ -155,6 +151,14 @@ def _queues(queues: Sequence[QueueRecord]) -> Table:
     return table
 
 
+def _queue_notes(queues: Sequence[QueueRecord], workers: Sequence[WorkerRecord]) -> Iterator[Padding]:
+    for queue in queues:
+        if queue.note is not None and not queue.workers:
+            yield _line(Text(f"✘ {queue.note}: {_remedy(queue.queue, workers)}", style="red"))
+        elif queue.note is not None:
+            yield _hint(queue.note)
+
+
 def _remedy(queue: str, workers: Sequence[WorkerRecord]) -> str:
     """Return the command that lets a worker claim from a queue: undrain one, or start one."""
     drained = (one for one in workers if one.drain is not None and (not one.queues or queue in one.queues))
@@ -218,9 +222,8 @@ def _left(service: OrchestratorRecord | WorkerRecord) -> str:
 
 
 def _parts(count: int, noun: str, parts: Mapping[str, int]) -> str:
+    if count == 0:
+        return "left nothing"
     details = ", ".join(f"{number:,} {word}" for word, number in parts.items() if number)
-    return (
-        "left nothing"
-        if count == 0
-        else f"left {format_count(count, noun)}{f': {details}' if details else ''}"
-    )
+    sentence = f"left {format_count(count, noun)}"
+    return f"{sentence}: {details}" if details else sentence

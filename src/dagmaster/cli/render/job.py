@@ -263,29 +263,36 @@ def footer(job: JobLine) -> Text:
 def fan_line(fan: FanOutLine, *, is_open: bool) -> Text:
     """Draw the progress of a fan-out."""
     line = bar(fan.completed, fan.failed, fan.total)
-    is_clean = not fan.failed and not fan.stopped
-    line.append(
-        f" {fan.finished:,}/{fan.total:,}", style="cyan" if is_open else "green" if is_clean else "yellow"
-    )
+    style = "green"
+    if is_open:
+        style = "cyan"
+    elif fan.failed or fan.stopped:
+        style = "yellow"
+    line.append(f" {fan.finished:,}/{fan.total:,}", style=style)
     if fan.stopped:
         line.append(f"  {fan.completed:,} completed", style="green" if fan.completed else DIM)
     if fan.failed:
         line.append(f"  {fan.failed:,} failed", style="red")
     for count, word in _stopped_parts(fan):
         line.append(f"  {count:,} {word}", style="yellow")
-    if is_open and fan.rate:
-        line.append(
-            f"  {format_rate(fan.rate)}  {_left((fan.total - fan.finished) / fan.rate)} left", style=DIM
-        )
     if is_open:
-        running = fan.in_flight if fan.running is None else fan.running
-        if running > 0:
-            line.append(f"  {running:,} {'in flight' if fan.running is None else 'running'}", style=DIM)
-        if fan.claimed:
-            line.append(f"  {fan.claimed:,} claimed", style=DIM)
-        if fan.running is not None and fan.in_flight > fan.running + fan.claimed:
-            line.append(f"  {fan.in_flight - fan.running - fan.claimed:,} queued", style=DIM)
+        for part in _open_parts(fan):
+            line.append(f"  {part}", style=DIM)
     return line
+
+
+def _open_parts(fan: FanOutLine) -> Iterable[str]:
+    """Yield how fast a fan-out proceeds, and where the tasks of its open children are."""
+    if fan.rate:
+        yield f"{format_rate(fan.rate)}  {_left((fan.total - fan.finished) / fan.rate)} left"
+    if fan.running is None and fan.in_flight > 0:
+        yield f"{fan.in_flight:,} in flight"
+    elif fan.running:
+        yield f"{fan.running:,} running"
+    if fan.claimed:
+        yield f"{fan.claimed:,} claimed"
+    if fan.running is not None and fan.in_flight > fan.running + fan.claimed:
+        yield f"{fan.in_flight - fan.running - fan.claimed:,} queued"
 
 
 def _stopped_parts(fan: FanOutLine) -> list[tuple[int, str]]:

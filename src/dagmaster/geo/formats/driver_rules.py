@@ -55,9 +55,10 @@ class FileType:
 class DriverRule:
     """Whether a driver reads, and why.
 
-    `magic` is how a file of the driver begins. A driver that `needs_suffix` takes other files for its own, too: it
-    reads only files with one of its suffixes. `marks` are the words by which GDAL recognises the content of a refused
-    driver's files, whatever their names: a file with such a mark is refused before GDAL sees it.
+    `magic` is how a file of the driver begins. A driver that `needs_suffix` takes other files for its own,
+    too: it reads only files with one of its suffixes. `marks` are the words by which GDAL recognises the
+    content of a refused driver's files, whatever their names: a file with such a mark is refused before GDAL
+    sees it.
     """
 
     is_read: bool
@@ -75,10 +76,14 @@ class DriverRule:
 def reads(*files: FileType | str, magic: bytes = b"", needs_suffix: bool = False) -> DriverRule:
     """Return the rule of a driver that reads these kinds of files."""
     types = tuple(FileType(suffix=file) if isinstance(file, str) else file for file in files)
-    has_parts, is_directory = any(file.parts for file in types), any(file.markers for file in types)
+    reason = ONE_FILE
+    if any(file.markers for file in types):
+        reason = DIRECTORY
+    elif any(file.parts for file in types):
+        reason = FILE_SET
     return DriverRule(
         is_read=True,
-        reason=DIRECTORY if is_directory else FILE_SET if has_parts else ONE_FILE,
+        reason=reason,
         files=types,
         magic=magic,
         needs_suffix=needs_suffix,

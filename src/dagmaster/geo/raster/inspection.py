@@ -31,8 +31,12 @@ def describe_raster(
     with open_raster(path, share, whole=False, size=size) as raster:
         georeference = find_georeference(raster)
         is_grid = georeference.kind == "grid"
-        # Control points and RPCs lead to a grid only when they are warped: this is where it would be.
-        grid = raster_grid(raster) if is_grid else located_grid(raster, georeference)
+        if is_grid:
+            grid, bounds, resolution = raster_grid(raster), raster.bounds, raster.res
+        else:
+            # Control points and RPCs lead to a grid only when they are warped: this is where it would be.
+            grid = located_grid(raster, georeference)
+            bounds, resolution = grid.bounds, (grid.affine.a, -grid.affine.e)
         if raster.count == 0:
             raise invalid_input("the raster has no bands, so it contains no pixels: name another file")
         footprint = raster_footprint(grid.crs, grid.affine, grid.width, grid.height)
@@ -42,7 +46,7 @@ def describe_raster(
         return {
             "crs": crs_text(grid.crs),
             "georeference": georeference.kind,
-            "bounds": [float(side) for side in (raster.bounds if is_grid else grid.bounds)],
+            "bounds": [float(side) for side in bounds],
             "bbox": None if footprint is None else footprint.bbox,
             "footprint": None if footprint is None else footprint.geometry,
             "width": raster.width,
@@ -52,9 +56,7 @@ def describe_raster(
             "nodata": json_number(raster.nodata),
             "mask": has_mask(raster),
             "palette": any(color.name == "palette" for color in raster.colorinterp),
-            "resolution": [
-                float(side) for side in (raster.res if is_grid else (grid.affine.a, -grid.affine.e))
-            ],
+            "resolution": [float(side) for side in resolution],
             "standing": orientation(raster) if is_grid else None,
             "driver": raster.driver,
             "block_shapes": [list(block) for block in raster.block_shapes],
@@ -64,7 +66,9 @@ def describe_raster(
 
 def json_number(value: float | None) -> float | str | None:
     """Return a number for JSON, which has no NaN and no infinity: those become text."""
-    return None if value is None else (float(value) if np.isfinite(value) else str(float(value)))
+    if value is None:
+        return None
+    return float(value) if np.isfinite(value) else str(float(value))
 
 
 def _read_sample_blocks(raster: DatasetReader) -> None:

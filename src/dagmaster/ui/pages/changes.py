@@ -86,8 +86,9 @@ class NodesChange(StrEnum):
 
 
 _EFFECTS: Final = {
-    NodesChange.CANCEL: "What has not started fails at once; running tasks are asked to stop, and fail when they have. "
-    "The workflow's rules for failures say what follows; a retry or a resume runs these nodes again.",
+    NodesChange.CANCEL: "What has not started fails at once; running tasks are asked to stop, and fail when"
+    " they have. The workflow's rules for failures say what follows; a retry or a resume runs these nodes"
+    " again.",
     NodesChange.RETRY: "They run again in one new run, with everything that was skipped because of them.",
 }
 _REASONS_AGAINST: Final = {
@@ -103,6 +104,10 @@ def nodes_change_page(
     count = len(nodes)
     named = nodes[0] if count == 1 else format_count(count, "node")
     rest = len(selected) - count
+    left_out = ""
+    if rest:
+        stay = "stays as it is" if rest == 1 else "stay as they are"
+        left_out = f"{rest:,} of {len(selected):,} selected nodes {stay}: {_REASONS_AGAINST[verb]}."
     of_node = selected[0] if len(selected) == 1 else ""
     return NodesChangePage(
         title=f"{verb.capitalize()} {named}" if count else f"Nothing to {verb}",
@@ -111,10 +116,7 @@ def nodes_change_page(
         job=JobRow(job),
         nodes=tuple(nodes),
         of_node=of_node,
-        left_out=f"{rest:,} of {len(selected):,} selected nodes {'stays' if rest == 1 else 'stay'} as"
-        f" {'it is' if rest == 1 else 'they are'}: {_REASONS_AGAINST[verb]}."
-        if rest
-        else "",
+        left_out=left_out,
         action=job_path(job.job_id, f"{verb}-nodes"),
         back=nodes_change_origin(job.job_id, of_node),
         is_cancel=verb is NodesChange.CANCEL,
@@ -122,7 +124,7 @@ def nodes_change_page(
 
 
 def nodes_change_origin(job_id: str, of_node: str) -> str:
-    """Return where the change of nodes began: the page of one node, or the map, where several are selected."""
+    """Return where the change of nodes began: the page of one node, or the map for several."""
     return node_path(job_id, of_node) if of_node else job_path(job_id, "map")
 
 
@@ -130,8 +132,10 @@ def plan_page(
     plan: ResumePlanView, job: JobRecord, *, node_id: str = "", nodes: Sequence[str] = ()
 ) -> PlanPage:
     """Return what a resume, or the retry of one node, would do."""
-    verb, name = ("Retry", node_id) if node_id else ("Resume", job.name)
-    action = node_path(job.job_id, node_id, "retry") if node_id else job_path(job.job_id, "resume")
+    title, action, back = f"Resume {job.name}", job_path(job.job_id, "resume"), job_path(job.job_id)
+    if node_id:
+        title, back = f"Retry {node_id}", node_path(job.job_id, node_id)
+        action = node_path(job.job_id, node_id, "retry")
     added_again = sum(node.is_added_again for node in plan.redone)
     counts = [
         f"{len(plan.reused):,} reused",
@@ -140,7 +144,7 @@ def plan_page(
         f"{len(plan.impossible):,} not possible",
     ]
     return PlanPage(
-        title=f"{verb} {name}",
+        title=title,
         action=action,
         job=JobRow(job),
         nodes=tuple(nodes),
@@ -149,7 +153,7 @@ def plan_page(
         impossible=_nodes(job, plan.impossible),
         summary=", ".join(counts),
         warning="" if plan.has_workers else "No worker is alive: whether its handlers exist is not known.",
-        back=node_path(job.job_id, node_id) if node_id else job_path(job.job_id),
+        back=back,
     )
 
 
@@ -166,4 +170,5 @@ def _children(node: PlannedNodeView) -> str:
     # A reason that counts them has the failures' names, too.
     if node.children is None or " children reused" in node.reason:
         return ""
-    return f"{format_count(node.children.reused, 'child', 'children')} reused, {node.children.redone:,} run again"
+    reused = format_count(node.children.reused, "child", "children")
+    return f"{reused} reused, {node.children.redone:,} run again"

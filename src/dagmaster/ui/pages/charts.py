@@ -1,4 +1,4 @@
-"""Charts as shapes of an SVG: the server computes them, and a template draws them, with a table of the same numbers."""
+"""Charts as shapes of an SVG: the server computes them, a template draws them and a table of the numbers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Bar:
 class BarChart:
     """A chart of bars. `summary`: the chart as a sentence; `peak`: what the highest bar stands for.
 
-    `axis`: a label for each bar, or one for the first and one for the last. `columns` and `rows`: the same as a table.
+    `axis`: a label for each bar, or one for the first and one for the last. `columns` and `rows`: the same as
+    a table.
     """
 
     title: str
@@ -147,7 +148,8 @@ def histogram_chart(report: DurationReport) -> BarChart:
     )
     return BarChart(
         title="Duration of finished executions",
-        summary=f"{format_count(completed + failed, 'execution')}: {completed:,} completed, {failed:,} failed",
+        summary=f"{format_count(completed + failed, 'execution')}:"
+        f" {completed:,} completed, {failed:,} failed",
         bars=tuple(bars),
         legend=_ENDS[:2],
         peak=f"{peak:,}",

@@ -1,4 +1,4 @@
-"""The editor of workflows: the text, its problems, and its graph, which is drawn while the text is still wrong."""
+"""The editor of workflows: the text, its problems, and its graph, drawn even while the text is wrong."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def definition_text(definition: JsonObject) -> str:
 
 
 def draft_document(text: str, result: ValidationResult) -> dict[str, Any]:
-    """Return what the editor shows of a text: problems, graph, nodes as they are written, names for completions."""
+    """Return what the editor shows of a text: problems, graph, nodes as written, names for completions."""
     try:
         nodes, edges = outline_nodes(text)
     except DagmasterError:
@@ -144,12 +144,7 @@ def draft_document(text: str, result: ValidationResult) -> dict[str, Any]:
 
 def draw_draft(nodes: Mapping[str, Any], edges: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Return a graph, as the API sends it, of nodes that need not be valid. Edges of a cycle are left out."""
-    parts = [(*source.partition(".")[::2], target) for source, target in edges]
-    known = [
-        (source, branch, target) for source, branch, target in parts if source in nodes and target in nodes
-    ]
-    while (cycle := _cycle([(source, target) for source, _, target in known])) is not None:
-        known = [edge for edge in known if (edge[0], edge[2]) != cycle]
+    known = _drawable_edges(nodes, edges)
     groups = {node_id: _field(node, "group") for node_id, node in nodes.items()}
     content = json.dumps(
         [[(node_id, _kind(node), groups[node_id]) for node_id, node in nodes.items()], known]
@@ -180,6 +175,17 @@ def draw_draft(nodes: Mapping[str, Any], edges: Sequence[tuple[str, str]]) -> di
             for source, branch, target in known
         ],
     }
+
+
+def _drawable_edges(nodes: Mapping[str, Any], edges: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Return source, branch and target of the edges between these nodes, without those that close a cycle."""
+    parts = [(*source.partition(".")[::2], target) for source, target in edges]
+    known = [
+        (source, branch, target) for source, branch, target in parts if source in nodes and target in nodes
+    ]
+    while (cycle := _cycle([(source, target) for source, _, target in known])) is not None:
+        known = [edge for edge in known if (edge[0], edge[2]) != cycle]
+    return known
 
 
 def completions(handlers: Sequence[HandlerRecord]) -> dict[str, Any]:
@@ -220,7 +226,7 @@ def new_node(kind: str, handler: str, handlers: Sequence[HandlerRecord] = ()) ->
 
 
 def _in_order(values: Mapping[str, Any], model: type[schema.FileModel]) -> dict[str, Any]:
-    """Return values with the keys of a model in its order, those of its base at the end, others before them."""
+    """Return values in the order of a model's keys, with those of its base at the end, others before them."""
     ends = ("depends_on", "next")
     first = [name for name in ("workflow_id", "name", "type", *model.model_fields) if name not in ends]
     names = [*first, *(name for name in values if name not in first and name not in ends), *ends]

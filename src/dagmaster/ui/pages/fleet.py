@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,7 @@ from dagmaster.application.views import QueueRecord, WorkerRecord
 from dagmaster.text_format import age, format_count, format_list
 from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job_rows import job_path
-from dagmaster.ui.pages.times import NOTHING, format_seconds
+from dagmaster.ui.pages.times import NOTHING, format_optional, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +46,8 @@ class MemberRow:
 
     `lease`: how much of it is left, in percent; `left`: what became of what it held.
 
-    `drain_word`: what the button does, Drain or Undrain; `drain_href`: its confirmation, empty if it has none.
+    `drain_word`: what the button does, Drain or Undrain; `drain_href`: its confirmation, empty if it has
+    none.
     """
 
     member_id: str
@@ -73,7 +75,8 @@ class MemberRow:
 class FleetPage:
     """All members. `headline`: how many are alive; `versions`: how many members run which version.
 
-    `stopped`: those that stopped, with their kind, and left nothing to look after: each `dagmaster run` has two.
+    `stopped`: those that stopped, with their kind, and left nothing to look after: each `dagmaster run` has
+    two.
     """
 
     headline: str
@@ -114,21 +117,21 @@ class QueuesPage:
 
 
 def fleet_page(view: FleetRecord) -> FleetPage:
-    members: tuple[OrchestratorRecord | WorkerRecord, ...] = (*view.orchestrators, *view.workers)
-    alive = [one for one in members if one.is_alive]
-    versions = dict.fromkeys(sorted(one.version for one in alive))
+    orchestrators = [one for one in view.orchestrators if one.is_alive]
     workers = [one for one in view.workers if one.is_alive]
+    members: tuple[OrchestratorRecord | WorkerRecord, ...] = (*orchestrators, *workers)
+    versions = Counter(member.version for member in members)
     slots, busy = sum(one.concurrency for one in workers), sum(one.running for one in workers)
-    orchestrators = sum(one.is_alive for one in view.orchestrators)
     return FleetPage(
-        headline=f"{format_count(orchestrators, 'orchestrator')} and {format_count(len(workers), 'worker')} alive",
+        headline=f"{format_count(len(orchestrators), 'orchestrator')}"
+        f" and {format_count(len(workers), 'worker')} alive",
         tone="ok" if _has_claiming(view.orchestrators) and _has_claiming(view.workers) else "failed",
         orchestrators=tuple(_orchestrator_row(one) for one in view.orchestrators if not is_settled(one)),
         workers=tuple(_worker_row(one) for one in view.workers if not is_settled(one)),
         stopped=tuple(_stopped_rows(view)),
         slots=f"{busy:,} of {slots:,}",
         slots_percent=_percent(busy, slots),
-        versions=tuple((name, f"{sum(one.version == name for one in alive):,}") for name in versions),
+        versions=tuple((name, f"{count:,}") for name, count in sorted(versions.items())),
         unowned=f"{view.unowned_jobs:,}",
     )
 
@@ -185,7 +188,7 @@ def _queue_row(queue: QueueRecord, oldest: float) -> QueueRow:
     seconds = queue.oldest_seconds
     return QueueRow(
         record=queue,
-        age=NOTHING if seconds is None else format_seconds(seconds),
+        age=format_optional(seconds),
         age_percent=_percent(seconds or 0.0, oldest),
         drained=f"empty in about {age(queue.waiting / rate * 60)}" if rate and queue.waiting else "",
         href=with_query("/ui/tasks", queue=queue.queue),
@@ -261,7 +264,8 @@ def _worker_row(one: WorkerRecord) -> MemberRow:
         **_drain(one, one.worker_id),
         held=f"{one.running:,}/{one.concurrency:,}",
         held_percent=_percent(one.running, one.concurrency),
-        holds=f"{one.running} of {one.concurrency} slots busy, {format_count(one.prefetched, 'task')} prefetched",
+        holds=f"{one.running} of {one.concurrency} slots busy,"
+        f" {format_count(one.prefetched, 'task')} prefetched",
         queues=one.queues,
         counts=_counts(one, ("completed", "completed", "completed"), ("failed", "failed", "failed")),
         left=sentence,
@@ -307,7 +311,7 @@ def _lease(one: OrchestratorRecord | WorkerRecord) -> dict[str, Any]:
     part = one.silent_seconds / one.lease_seconds if one.lease_seconds else 1.0
     return {
         "heartbeat": f"{age(max(one.silent_seconds, 0.0))} ago",
-        "lease": 0 if not one.is_alive else max(0, 100 - round(part * 100)),
+        "lease": max(0, 100 - round(part * 100)) if one.is_alive else 0,
         "lease_tone": "ok" if part < _LATE else "warning",
         "uptime": age(one.age_seconds) if one.is_alive else f"{age(left_seconds(one))} ago",
     }
@@ -316,7 +320,7 @@ def _lease(one: OrchestratorRecord | WorkerRecord) -> dict[str, Any]:
 def _counts(
     one: OrchestratorRecord | WorkerRecord, *names: tuple[str, str, str]
 ) -> tuple[tuple[str, str], ...]:
-    """Return counters that the member has, each with its word: one of an older version does not count everything."""
+    """Return counters that the member has, each with its word: older versions do not count everything."""
     counted = [(one.counters.get(name), words) for name, *words in names]
     return tuple((f"{count:,}", words[count != 1]) for count, words in counted if isinstance(count, int))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.diagnosis import is_failure, is_success
 from dagmaster.application.node_lookup import is_written
-from dagmaster.application.views import JobStatus, NodeStatus
+from dagmaster.application.views import JobStatus, NodeStatus, ReasonCode
 from dagmaster.text_format import format_count
-from dagmaster.ui.pages.addresses import with_query
+from dagmaster.ui.pages.addresses import page_hrefs, with_query
 from dagmaster.ui.pages.job_rows import JobRow, job_path
 from dagmaster.ui.pages.node_rows import NodeRow, node_path
 from dagmaster.ui.pages.tabs import Tab
@@ -40,7 +41,7 @@ TABS: Final = (
     ("logs", "Logs", "log"),
     ("map", "Map", "map"),
 )
-"""The tabs of a job: the last part of the path, the label, the icon. The first is the page of the job itself."""
+"""The tabs of a job: the last part of the path, the label, the icon. The first is the job's own page."""
 MAX_NAMES: Final = 3
 """How many nodes are named above their log; more are counted."""
 _ELEMENTS: Final = {"graph": "dag-graph", "timeline": "job-timeline", "logs": "log-view", "map": "job-map"}
@@ -192,35 +193,47 @@ def job_head(
         ),
         owner="" if job.owner is None else f"{job.owner.host}:{job.owner.pid}",
         started=moment(job.started_at, job.read_at),
-        parent=None if job.parent_job_id is None else Link(job.parent_job_id, job_path(job.parent_job_id)),
+        parent=job_link(job.parent_job_id),
         can_cancel=not job.is_finished and not job.is_cancelling,
         can_resume=job.is_finished and job.status is not JobStatus.COMPLETED,
         pending_commands=tuple(f"{command.kind} by {command.sent_by}" for command in job.pending_commands),
-        tabs=tuple(
-            Tab(
-                label,
-                icon,
-                job_path(job.job_id) if name == TABS[0][0] else job_path(job.job_id, name),
-                name == tab,
-            )
-            for name, label, icon in TABS
-        ),
+        tabs=_tabs(job.job_id, tab),
         api=f"/api/v1/jobs/{job.job_id}",
     )
+
+
+def _tabs(job_id: str, selected: str) -> tuple[Tab, ...]:
+    (first, *_), *_ = TABS
+    hrefs = {name: job_path(job_id, name) for name, _, _ in TABS} | {first: job_path(job_id)}
+    return tuple(Tab(label, icon, hrefs[name], name == selected) for name, label, icon in TABS)
+
+
+def job_link(job_id: str | None) -> Link | None:
+    return None if job_id is None else Link(job_id, job_path(job_id))
+
+
+def node_link(job_id: str, node_id: str | None) -> Link | None:
+    return None if node_id is None else Link(node_id, node_path(job_id, node_id))
 
 
 def _why(job: JobDetailView, reason: ReasonView | None) -> tuple[str, str]:
     if job.status is JobStatus.COMPLETED or reason is None:
         count = format_count(job.attempts, "attempt")
         return f"Completed: {format_count(job.nodes_finished, 'node')}, {count}.", "ok"
-    tone = "failed" if is_failure(reason.code) else "ok" if is_success(reason.code) else "running"
-    if job.status in (JobStatus.WAITING, JobStatus.PENDING):
-        # An approval needs a person, and nothing has failed.
-        tone = "failed" if tone == "failed" and reason.code != "approval" else job.status.value.lower()
-    if job.status is JobStatus.CANCELLED:
-        tone = "skipped"
     text = reason.sentence[:1].upper() + reason.sentence[1:]
-    return (text if text.endswith((".", "?", "!")) else f"{text}."), tone
+    return (text if text.endswith((".", "?", "!")) else f"{text}."), _tone(job.status, reason.code)
+
+
+def _tone(status: JobStatus, code: ReasonCode) -> str:
+    if status is JobStatus.CANCELLED:
+        return "skipped"
+    is_idle = status in (JobStatus.WAITING, JobStatus.PENDING)
+    # An approval needs a person, and nothing has failed.
+    if is_failure(code) and not (is_idle and code is ReasonCode.APPROVAL):
+        return "failed"
+    if is_idle:
+        return status.value.lower()
+    return "ok" if is_success(code) else "running"
 
 
 def _first_failure(job: JobRecord, failed: Sequence[NodeRecord]) -> Link | None:
@@ -246,7 +259,7 @@ def job_page(head: JobHead, tab: str, body: Any) -> JobPage:
 def nodes_of_graph(
     job: JobDetailView, after: str, *, open_id: str = "", children: Page[NodeRecord] | None = None
 ) -> NodesBody:
-    """Return the nodes of the workflow in topological order, a page of them, and the children of one fan-out."""
+    """Return a page of the workflow's nodes in topological order, and the children of one fan-out."""
     order = list(job.dependencies)
     start = order.index(after) + 1 if after in job.dependencies else 0
     shown = order[start : start + MAX_NODES]
@@ -275,8 +288,7 @@ def nodes_by_status(job: JobDetailView, status: str, page: Page[NodeRecord], cur
         open_id="",
         children=(),
         children_next="",
-        first="" if cursor is None else with_query(base, status=status),
-        next="" if page.next_cursor is None else with_query(base, status=status, cursor=page.next_cursor),
+        **page_hrefs(partial(with_query, base, status=status), cursor, page.next_cursor),
         summary=f"{format_count(len(page.items), 'node')} on this page",
     )
 
@@ -303,15 +315,12 @@ def events_body(
                 record=event,
                 at=moment(event.at, job.read_at),
                 tone=_EVENT_TONES.get(event.event_status, "pending"),
-                node=None
-                if event.node_id is None
-                else Link(event.node_id, node_path(job.job_id, event.node_id)),
+                node=node_link(job.job_id, event.node_id),
             )
             for event in page.items
             if event.node_id is None or is_written(event.node_id)
         ),
-        first="" if cursor is None else with_query(base, children=children),
-        next="" if page.next_cursor is None else with_query(base, children=children, cursor=page.next_cursor),
+        **page_hrefs(partial(with_query, base, children=children), cursor, page.next_cursor),
         with_children=with_children,
         toggle=base if with_children else with_query(base, children="1"),
     )
@@ -322,8 +331,8 @@ def values_body(job: JobDetailView) -> ValuesBody:
     download = f"/api/v1/jobs/{job.job_id}"
     return ValuesBody(
         inputs=json_value(job.inputs, download),
-        result=None if job.result is None else json_value(job.result, f"{download}/result"),
-        error=None if job.error is None else json_value(job.error, download),
+        result=optional_value(job.result, f"{download}/result"),
+        error=optional_value(job.error, download),
     )
 
 
@@ -331,6 +340,10 @@ def json_value(value: Any, download: str) -> Value:
     """Return a value as indented JSON, cut off after 64 KB."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return Value(text=text[:MAX_VALUE], is_cut=len(text) > MAX_VALUE, download=download)
+
+
+def optional_value(value: Any, download: str) -> Value | None:
+    return None if value is None else json_value(value, download)
 
 
 def logs_body(
