@@ -29,7 +29,7 @@ CLOSE_SECONDS: Final = 1.0
 
 
 class DatabasePool:
-    """Connections to one database, at most `size` in this process for plain functions, and on each event loop."""
+    """Connections to one database, at most `size` for plain functions, and as many on each event loop."""
 
     def __init__(self, url: str, size: int) -> None:
         self._url = url

@@ -108,7 +108,7 @@ class IssuerClient:
 
 
 def secure_address(document: Mapping[str, Any], name: str) -> str:
-    """Return an address that a discovery document has; raise `IssuerUnavailable` if it has none that is secure."""
+    """Return an address of a discovery document; raise `IssuerUnavailable` if it has no secure one."""
     address = document.get(name)
     if not isinstance(address, str) or not _is_secure(address):
         raise IssuerUnavailable(
@@ -118,7 +118,7 @@ def secure_address(document: Mapping[str, Any], name: str) -> str:
 
 
 def _is_secure(address: str) -> bool:
-    """Return whether an address is https, or of this machine: keys from elsewhere could be replaced on their way."""
+    """Return whether an address is https or of this machine: other keys could be replaced on their way."""
     try:
         parts = urlsplit(address)
         host = parts.hostname or ""

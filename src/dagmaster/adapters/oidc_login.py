@@ -218,12 +218,12 @@ class OidcLogin:
         return subject
 
     async def _choose_token(self, tokens: Mapping[str, Any], subject: str) -> tuple[str, int]:
-        """Return the token that is accepted here, and how long it is valid: the access token, else the id token."""
+        """Return the token that is accepted here and how long it is valid: access token, else id token."""
         problem: DagmasterError | None = None
         for name in ("access_token", "id_token"):
             token = tokens.get(name)
             # An access token may be a text that only the issuer understands.
-            if not isinstance(token, str) or token.count(".") != 2:  # noqa: PLR2004 - header, payload, signature
+            if not isinstance(token, str) or token.count(".") != 2:  # noqa: PLR2004 - of three parts
                 continue
             try:
                 return token, await self._check_session(token, subject)

@@ -9,10 +9,11 @@ if TYPE_CHECKING:
 
 
 def critical_path(ends: Mapping[str, float], dependencies: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return the path to the node that ended last, each node being the last to end of those that the next waited for.
+    """Return the path to the node that ended last: before each node, the last to end of those it waited for.
 
-    `ends`: when each node ended, now for one that runs; nodes that did not run are missing. Of nodes that ended at the
-    same time, the one that is last in `dependencies` counts: what follows at once ends in the same turn.
+    `ends`: when each node ended, now for one that runs; nodes that did not run are missing. Of nodes that
+    ended at the same time, the one that is last in `dependencies` counts: what follows at once ends in the
+    same turn.
     """
     order = {node_id: number for number, node_id in enumerate(dependencies)}
     path: list[str] = []

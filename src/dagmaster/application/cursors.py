@@ -95,7 +95,7 @@ def encode_cursor(kind: CursorKind, position: Sequence[int | float | str]) -> st
 def start_page(
     kind: CursorKind, cursor: str | None, limit: int, *, max_limit: int = MAX_LIMIT
 ) -> Position | None:
-    """Return the position that a page starts after; raise `QueryInvalid` if no page can have so many items."""
+    """Return the position that a page starts after; raise `QueryInvalid` if the limit is too large."""
     if type(limit) is not int or not 1 <= limit <= max_limit:
         raise QueryInvalid(f"a page has 1 to {max_limit:,} items, not {limit!r:.100}", field="limit")
     return decode_cursor(kind, cursor)
@@ -109,7 +109,7 @@ def next_cursor(
 
 
 def decode_cursor(kind: CursorKind, cursor: str | None) -> Position | None:
-    """Return the position of a cursor, None without one; raise `CursorInvalid` if it is not one of this list."""
+    """Return the position of a cursor, None without one; raise `CursorInvalid` for another list's."""
     if cursor is None:
         return None
     version, cursor_kind, position = _parse(cursor)

@@ -159,7 +159,7 @@ class AuditSummary:
 async def rebuild_metrics(
     admin: DatabaseAdmin, *, origin: ChangeOrigin, cursor: str | None = None
 ) -> MetricRebuildView:
-    """Count all finished jobs again, from their rows: the first call queues them, each call counts some thousand.
+    """Count all finished jobs again from their rows: the first call queues them, each counts some thousand.
 
     A caller that stops in between loses nothing: orchestrators count the rest.
     """

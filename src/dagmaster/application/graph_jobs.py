@@ -150,7 +150,7 @@ def python_graph() -> Graph:
 
 
 async def _with_pending(app: Application, job: JobRecord, graph: Graph) -> Graph:
-    """Return a graph with what was sent to the job before, and its owner, or the next one, has not accepted yet."""
+    """Return a graph with what was sent to the job before and no owner has accepted yet."""
     numbers = await app.read.added_nodes.pending_batches(job.job_id)
     batches = await app.read.added_nodes.load_batches(job.job_id, numbers) if numbers else []
     return await app.graphs.run(grow_graph, graph, read_batches(batches)) if batches else graph
@@ -187,7 +187,7 @@ def _entries(app: Application, job: JobRecord, rows: BatchRows, sent_by: str) ->
 
 
 def _without_code(definition: str) -> str:
-    """Return a definition without the fingerprint of its function: the same graph stays the same after a release."""
+    """Return a definition without its function's fingerprint: a release does not change the graph."""
     if '"code_fingerprint": ' not in definition:
         return definition
     return json.dumps(

@@ -106,8 +106,8 @@ def _unknown(*names: str) -> Iterator[_Part]:
 def _check_schema(schema: SchemaState) -> _Part:
     if schema.is_usable:
         return "schema", _OK, f"version {schema.version}"
-    detail = f"version {schema.version or 'none'}, this code needs {schema.newest_version}: run `dagmaster migrate`"
-    return "schema", _BAD, detail
+    version, needed = schema.version or "none", schema.newest_version
+    return "schema", _BAD, f"version {version}, this code needs {needed}: run `dagmaster migrate`"
 
 
 def _services_part(name: str, claiming: int, draining: int) -> _Part:

@@ -1,4 +1,4 @@
-"""What is new in many jobs, as messages: the events after a number, and the jobs and nodes that they are about."""
+"""What is new in many jobs, as messages: events after a number, and the jobs and nodes they are about."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def parse_job_filter(*, now: float, **texts: Any) -> JobFilter:
 
 
 def parse_status(text: str) -> JobStatus:
-    """Return the status of a job with this name, in any case; raise `QueryInvalid` with the names that exist."""
+    """Return the job status with this name, in any case; raise `QueryInvalid` with the names that exist."""
     try:
         return JobStatus(str(text).upper())
     except ValueError as error:

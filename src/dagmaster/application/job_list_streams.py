@@ -126,7 +126,7 @@ def _delta(before: _Jobs, jobs: _Jobs) -> StreamMessage | None:
 
 
 def _stable(job: dict[str, Any] | None) -> tuple[str | None, dict[str, Any]] | None:
-    """Return what says whether a job has changed: all but its duration and the age of its owner's heartbeat."""
+    """Return what tells whether a job has changed: all but its duration and its owner's heartbeat."""
     if job is None:
         return None
     owner = None if job["owner"] is None else str(job["owner"]["orchestrator_id"])

@@ -107,7 +107,7 @@ class JobStreams:
         return await find_job(self._app, job_id)
 
     async def stream(self, record: JobRecord, after: int | None = None) -> AsyncGenerator[StreamMessage]:
-        """Yield a job as a snapshot and deltas, until it has finished; with `after`, only the deltas after a number."""
+        """Yield a job as a snapshot and deltas until it ends; with `after`, only deltas after a number."""
         context = await JobContext.load(self._app, record)
         if after is None or after > record.event_seq:
             snapshot = await load_snapshot(self._app, record, context.graph)

@@ -1,4 +1,4 @@
-"""Orchestrators and workers that stopped or died: since when, and whether someone has to look after what they held."""
+"""Services that stopped or died: since when, and whether someone has to look after what they held."""
 
 from __future__ import annotations
 

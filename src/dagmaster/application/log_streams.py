@@ -1,4 +1,4 @@
-"""Live streams of logs: chunks as they are written, each with the cursor to resume from; alone or in a job's stream."""
+"""Live streams of logs: chunks as they are written, each with its cursor; alone or in a job's stream."""
 
 from __future__ import annotations
 

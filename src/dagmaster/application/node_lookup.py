@@ -31,7 +31,7 @@ async def find_node(app: Application, job: JobRecord, graph: Graph, node_id: str
 async def find_nodes(
     app: Application, job: JobRecord, graph: Graph, node_ids: Sequence[str]
 ) -> list[NodeRecord]:
-    """Return the rows of nodes, in their order; raise `NodeNotFound` for the first one that does not exist."""
+    """Return the rows of nodes in order; raise `NodeNotFound` for the first one that does not exist."""
     parents = [parent[0] for node_id in node_ids if (parent := child_of(node_id)) is not None]
     rows = {
         row.node_id: row for row in await app.read.nodes(job.job_id, [*dict.fromkeys([*node_ids, *parents])])

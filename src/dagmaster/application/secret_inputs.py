@@ -88,7 +88,7 @@ class RedactorCache:
         return redact
 
     async def redacted(self, records: Iterable[R]) -> tuple[R, ...]:
-        """Return records of jobs as they may be shown. Of one without a value that may be secret no job is read."""
+        """Return records of jobs as they may be shown. Jobs are read only where a value may be secret."""
         return tuple(
             [
                 redacted(record, await self.get(record.job_id, getattr(record, "content_hash", None)))

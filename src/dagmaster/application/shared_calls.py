@@ -19,7 +19,7 @@ class SharedCalls(Generic[R]):
         self._running: dict[str, asyncio.Task[R]] = {}
 
     async def run(self, key: str, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Return the result of the call that runs for a key, or of this one; its error is raised to each caller."""
+        """Return the result of the call that runs for a key, or of this one; all callers get its error."""
         task = self._running.get(key)
         if task is None:
             # In a context of its own: it is part of no caller's trace.

@@ -1,7 +1,7 @@
 """Submit jobs: check a request, make the job, store it once for each idempotency key.
 
-`submit_job` and `submit_jobs` are for interfaces. `JobSubmitter` is what they share with runners that have a graph and
-a store, and no `Application`.
+`submit_job` and `submit_jobs` are for interfaces. `JobSubmitter` is what they share with runners that have a
+graph and a store, and no `Application`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _FATAL: Final = frozenset({Category.UNAVAILABLE, Category.INTERNAL})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest(JobOptions):
-    """A job that a caller asks for: of a published workflow (`workflow_id`, `version`), or of a compiled `graph`."""
+    """A requested job: of a published workflow (`workflow_id`, `version`), or of a compiled `graph`."""
 
     workflow_id: str = ""
     version: int | None = None
@@ -127,7 +127,7 @@ class SubmissionQueue:
 
 
 async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[SubmitResult]:
-    """Store up to 100 jobs in one statement, and return an outcome for each; an invalid one does not stop the others.
+    """Store up to 100 jobs in one statement; return an outcome for each: an invalid one stops no other.
 
     An unavailable database raises: then a caller that sent idempotency keys sends the batch again.
     """
@@ -269,7 +269,7 @@ class JobSubmitter:
         self._stored: set[str] = set()
 
     async def submit(self, graph: Graph, *requests: JobRequest) -> list[Accepted]:
-        """Store jobs of a graph, all or none; raise `InputsInvalid` or `SubmissionRejected` about the first invalid."""
+        """Store jobs of a graph, all or none; raise `InputsInvalid` or `SubmissionRejected`."""
         jobs = [self.make_job(in_trace(request), graph) for request in requests]
         if len(jobs) > 1:
             _check_conflicts(await self._store.find_duplicates(jobs))

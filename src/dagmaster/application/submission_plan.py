@@ -34,7 +34,7 @@ MAX_BLOBS: Final = 100
 
 
 async def plan_submission(app: Application, request: JobRequest) -> SubmissionPlanView:
-    """Return what a job would do before its first task ends; raise what `submit_job` would raise about the request."""
+    """Return what a job would do before its first task ends; raise what `submit_job` would raise."""
     graph = request.graph or await find_published_graph(app, request.workflow_id, request.version)
     check_options(request)
     inputs, children = request.accepted_inputs(graph), request.child_workflows()

@@ -11,7 +11,7 @@ _UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def parse_time(text: str, now: float) -> float:
-    """Parse a time span before now (90s, 15m, 2h, 1d, 1w), or a date or time in ISO 8601, local without a time zone.
+    """Parse a time span before now (90s, 15m, 2h, 1d, 1w), or an ISO 8601 date or time, by default local.
 
     Raise `ValueError` with a sentence for people.
     """

@@ -37,7 +37,7 @@ def find_version(versions: Sequence[VersionRecord], version: int | None) -> Vers
 
 
 async def find_shown_version(app: Application, workflow_id: str, version: int | None = None) -> VersionRecord:
-    """Return a version of a workflow, by default the active one, else the newest; raise `WorkflowNotFound`."""
+    """Return a version of a workflow, default the active one, else the newest; raise `WorkflowNotFound`."""
     return choose_version(await load_versions(app, workflow_id), version)
 
 

@@ -357,7 +357,7 @@ def ephemeral_services(
     registry: Registry,
     blob_dir: pathlib.Path,
 ) -> LocalServices:
-    """Wire the services of a local run whose job is kept in memory. Plain functions run in child processes."""
+    """Wire the services of a local run with its job in memory. Plain functions run in child processes."""
     from dagmaster.local.memory_services import memory_services
     from dagmaster.worker.lazy_services import LazyServices
     from dagmaster.worker.options import WorkerOptions
@@ -392,6 +392,7 @@ def handler_services_config(
     from dagmaster.worker.lazy_services import ServicesConfig
 
     blob_dir = blob_dir or blob_directory(settings)
+    folder = f"file://{os.path.abspath(blob_dir)}"  # noqa: PTH100 - a zone may not contain '..', a folder may
     roots = settings.file_roots or ((pathlib.Path.cwd(),) if is_alone else ())
     scratch = settings.scratch_dir
     if scratch is None:
@@ -402,11 +403,7 @@ def handler_services_config(
     return ServicesConfig(
         "dagmaster.bootstrap:open_services",
         {
-            # abspath: a zone may not contain '..', but a data directory may.
-            "zones": {
-                zone: getattr(settings, f"{zone}_url") or f"file://{os.path.abspath(blob_dir / zone)}"  # noqa: PTH100 - see above
-                for zone in ZONES
-            },
+            "zones": {zone: getattr(settings, f"{zone}_url") or f"{folder}/{zone}" for zone in ZONES},
             # Later tasks read files that raster.blob_to_mount copied.
             "roots": [str(root.absolute()) for root in (*roots, scratch / "mount")],
             "containers": list(settings.storage_containers),

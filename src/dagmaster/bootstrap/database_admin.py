@@ -1,4 +1,4 @@
-"""Administration of the database: its schema, its audit, the leases of dead processes, and what the doctor inspects."""
+"""Administration of the database: schema, audit, leases of dead processes, what the doctor inspects."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def downgrade_schema(dsn: str, revision: str) -> None:
 
 
 async def expire_process(config: DatabaseConfig, settings: ClientSettings | Settings, pid: int) -> None:
-    """End the leases of a process of this host that died, so that its jobs and tasks are reclaimed at once."""
+    """End the leases of a dead process of this host, so that its jobs and tasks are reclaimed at once."""
     from dagmaster.store.postgres.client_store import PostgresClientStore
 
     store = PostgresClientStore(config)

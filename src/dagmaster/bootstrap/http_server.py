@@ -64,7 +64,7 @@ async def open_audit_trail(
 async def ensure_local_key(
     config: DatabaseConfig, settings: ClientSettings | Settings, data_dir: pathlib.Path | None
 ) -> pathlib.Path:
-    """Return the file with the key of this machine's user for a data directory; create both if they are missing."""
+    """Return the file with the user's key for a data directory; create both if they are missing."""
     from dagmaster.application.api_keys import create_key, find_caller
     from dagmaster.store.embedded.server import default_data_dir
 
@@ -141,7 +141,7 @@ def make_browser_login(settings: Settings, tokens: OidcVerifier | None) -> OidcL
 
 
 def make_storage(settings: Settings) -> ObjectStorage | None:
-    """Return the storage in which inputs are looked up; None if no zone is set: workers keep files of their own."""
+    """Return the storage in which inputs are looked up; None without zones: workers have their own files."""
     from dagmaster.adapters.storage.router import ObjectStorage
     from dagmaster.ports.storage import ZONES
 

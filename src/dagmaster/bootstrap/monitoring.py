@@ -65,7 +65,7 @@ def observe_tasks(worker: Worker, metrics: ProcessMetrics | None) -> Worker:
 
 
 def start_traces(settings: ClientSettings | Settings, service: str) -> None:
-    """Export the traces of this process, if the settings say where; raise `SettingsInvalid` without the packages."""
+    """Export traces if the settings say where; raise `SettingsInvalid` if the packages are missing."""
     insights = settings.application_insights
     if settings.otlp_endpoint is None and insights is None:
         return

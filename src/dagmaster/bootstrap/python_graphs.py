@@ -39,7 +39,7 @@ async def open_remote_tasks(config: DatabaseConfig | None, app: Application) -> 
             from dagmaster.store.memory.client_store import MemoryClientStore
             from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 
-            assert isinstance(app.client, MemoryClientStore)  # noqa: S101 - for mypy; a store without a configuration
+            assert isinstance(app.client, MemoryClientStore)  # noqa: S101 - the store without a database
             workers = MemoryRemoteWorkers(app.client.database)
         else:
             from dagmaster.store.postgres.remote_workers import PostgresRemoteWorkers

@@ -89,7 +89,7 @@ async def run_async(workflow: Workflow[..., R], /, **inputs: Any) -> R:
 
 
 def _registry(workflow: Workflow[..., Any], settings: Settings) -> Registry:
-    """Return the tasks of the workflow; if it names others, those of imported modules and the known handlers, too."""
+    """Return the workflow's tasks; if it names others, also those of imported modules and known handlers."""
     from dagmaster.bootstrap import find_handlers
 
     tasks = workflow.handlers(settings.python_queue or settings.default_queue or DEFAULT_QUEUE)

@@ -1,4 +1,4 @@
-"""Publishes workflow files for `dagmaster dev`, in a process of its own: Python code is imported as it is now.
+"""Publishes workflow files for `dagmaster dev`, in a separate process: Python code is imported anew.
 
     python -m dagmaster.cli.dev_publication '{"files": […], "modules": […], "data_dir": null}'
 
@@ -73,7 +73,7 @@ def _publish(files: list[Path], modules: list[str], data_dir: Path | None) -> in
 
 
 def _read_python(files: list[Path]) -> tuple[list[Path], dict[str, list[str]] | None]:
-    """Return the files that have workflows, and the modules with tasks by Python file; None if one has errors."""
+    """Return the files with workflows, and the modules with tasks by Python file; None if one has errors."""
     workflow_files: list[Path] = []
     sources: dict[str, list[str]] = {}
     is_loadable = True

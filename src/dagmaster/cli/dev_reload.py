@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from dagmaster.cli.service_supervisor import ServiceSupervisor
 
 POLL_SECONDS: Final = 0.5
-"""How often files are looked at. A change counts when a look finds no more changes: editors write in steps."""
+"""How often files are polled. A change counts once a poll finds no more: editors write in steps."""
 WORKER: Final = "worker"
 
 
 class WorkflowReloader:
     """Publishes the workflow files of paths, and knows the modules that have their tasks.
 
-    `folder`: its YAML files are published by others, and again here when they change. `modules`: the handlers of
-    workers; `watched_modules`: those whose files are watched, too.
+    `folder`: its YAML files are published by others, and again here when they change. `modules`: the handlers
+    of workers; `watched_modules`: those whose files are watched, too.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class WorkflowReloader:
         return list(dict.fromkeys(files))
 
     async def _publish(self, files: list[Path]) -> bool:
-        """Publish files in another process, and print what it reports; return whether Python code could be imported."""
+        """Publish files in another process, and print its report; return whether Python was imported."""
         request = {
             "files": [_shown(file) for file in files],
             "modules": self._named_modules,

@@ -1,4 +1,4 @@
-"""How a command reports an error: a sentence on the error stream, or with `--json` one document on the output."""
+"""How a command reports an error: a sentence on stderr, or with `--json` one document on stdout."""
 
 from __future__ import annotations
 

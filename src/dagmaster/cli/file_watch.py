@@ -22,7 +22,7 @@ class Changes(NamedTuple):
 
 
 class FileWatch:
-    """Watches Python and YAML files: those named, those in named folders, and all Python files of packages."""
+    """Watches Python and YAML files: named ones, those in named folders, and Python files of packages."""
 
     def __init__(self, paths: Iterable[Path], packages: Iterable[Path] = ()) -> None:
         self._paths = list(dict.fromkeys(paths))

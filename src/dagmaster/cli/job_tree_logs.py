@@ -1,4 +1,4 @@
-"""The logs of a job and of its child jobs as one stream, each chunk with the path of its node (`sub/fetch`)."""
+"""The logs of a job and its child jobs as one stream, each chunk with its node's path (`sub/fetch`)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class JobTreeLogs:
                 await one.aclose()
 
     async def follow(self) -> AsyncGenerator[PathLog]:
-        """Yield chunks as they are written until the job has finished, also of child jobs that start meanwhile."""
+        """Yield chunks as they are written until the job has finished; child jobs may start meanwhile."""
         streams = _Streams()
         waiting = deque([self._root])
         try:

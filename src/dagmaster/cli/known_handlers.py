@@ -1,4 +1,4 @@
-"""The handlers that workflow files are checked with: those of this machine, and those that workers have published."""
+"""The handlers that workflow files are checked with: of this machine, and published by workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def known_handlers(modules: Iterable[str], data_dir: pathlib.Path | None) -> HandlerCatalog:
-    """Return the handlers of this machine, and of the workers of the server or database, which is asked if needed."""
+    """Return the handlers of this machine and, if needed, of the workers of the server or database."""
 
     def load() -> list[dict[str, Any]]:
         with open_session(data_dir) as session:

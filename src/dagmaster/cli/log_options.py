@@ -23,7 +23,8 @@ def log_options(command: F) -> F:
         "--log-format",
         type=click.Choice([one.value for one in LogFormat], case_sensitive=False),
         callback=lambda _context, _parameter, value: None if value is None else LogFormat(value),
-        help="Write the log as text, or as JSON: one object a line.  [default: DAGMASTER_LOG_FORMAT, else text]",
+        help="Write the log as text, or as JSON: one object a line.  [default: DAGMASTER_LOG_FORMAT, else"
+        " text]",
     )
     log_level = click.option(
         "--log-level",
@@ -42,7 +43,7 @@ class LogOptions:
     log_level: LogLevel | None
 
     def configure(self, settings: Settings) -> LogFormat:
-        """Configure the log of this process, with the secrets of its environment redacted; return its format."""
+        """Configure the log of this process, redacting the secrets of its environment; return its format."""
         from dagmaster.redaction import redact_value
         from dagmaster.settings import secret_values
 

@@ -39,11 +39,12 @@ _PRODUCT_COMMANDS: Final = {
     name: command for product in products() for name, command in product.commands.items()
 }
 LOCAL_REASONS: Final = {
-    "blobs": "It reads and writes storage itself, and no data passes through a server. Set DAGMASTER_BRONZE_URL,"
-    " DAGMASTER_SILVER_URL and DAGMASTER_GOLD_URL to the zones of the workers",
+    "blobs": "It reads and writes storage itself, and no data passes through a server. Set"
+    " DAGMASTER_BRONZE_URL, DAGMASTER_SILVER_URL and DAGMASTER_GOLD_URL to the zones of the workers",
     **{name: command.local_reason for name, command in _PRODUCT_COMMANDS.items()},
     "config": "It shows the settings of this machine. Those of a server are where the server runs",
-    "doctor": "It checks this machine: its packages, its database, its disks. The state of a server is at /health",
+    "doctor": "It checks this machine: its packages, its database, its disks. The state of a server is at"
+    " /health",
     "run": "It runs a workflow in this process. `dagmaster submit` runs it on the workers of a server",
     "storm": "It simulates a workflow in this process, and asks no database either",
     **dict.fromkeys(
@@ -213,7 +214,7 @@ def _as_ctrl_c(_number: int, _frame: FrameType | None) -> None:
 
 
 def _unexpected(error: Exception) -> UnexpectedFailure:
-    """Return what a user reads about an exception that no code expects; print its trace if that is asked for."""
+    """Return what a user reads about an unexpected exception; print its traceback if asked for."""
     from dagmaster.settings import read_settings
 
     if _LOGGER.hasHandlers():

@@ -76,7 +76,7 @@ def inputs_options(command: F) -> F:
 
 
 class WorkflowPath(click.Path):
-    """A workflow file that exists: YAML, or Python (`flow.py`, `flow.py:nightly`); or a module (`pkg.flow:nightly`)."""
+    """A workflow file that exists: YAML or Python (`flow.py`, `flow.py:x`); or a module (`pkg.flow:x`)."""
 
     name = "file"
 
@@ -131,7 +131,7 @@ def print_problems(problems: Iterable[Problem]) -> None:
 
 
 def print_rejection(error: WorkflowInvalid | InputsInvalid, sentence: str, json_out: TextIO | None) -> None:
-    """Print why a workflow or inputs were rejected: as one JSON document to `json_out`, else to the error stream."""
+    """Print why a workflow or inputs were rejected: as JSON to `json_out`, else to the error stream."""
     if json_out is not None:
         json_out.write(json.dumps({"error": error.to_dict()}, ensure_ascii=False) + "\n")
         return

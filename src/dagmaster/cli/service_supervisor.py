@@ -28,8 +28,8 @@ READY_LINE: Final = "dagmaster: ready"
 class Service:
     """A dagmaster command to keep running.
 
-    `ready` is set when its process has printed that it is ready, `replaced` when another one, the replacement, takes
-    its place.
+    `ready` is set when its process has printed that it is ready, `replaced` when another one, the
+    replacement, takes its place.
     """
 
     name: str
@@ -68,7 +68,7 @@ class ServiceSupervisor:
         self._tasks = [asyncio.create_task(self._supervise(service)) for service in self._services]
 
     def replace(self, name: str, arguments: Sequence[str]) -> None:
-        """Stop all services of a name, which finish their work, and start others with these arguments meanwhile."""
+        """Stop all services of a name, which finish their work; start others with these arguments."""
         if self.is_stopping:
             return
         for position, service in enumerate(self._services):
@@ -118,7 +118,7 @@ class ServiceSupervisor:
                 process.kill() if kill else process.terminate()
 
     async def _forward_output(self, process: asyncio.subprocess.Process, service: Service) -> None:
-        """Print the output of a process until it ends, JSON unchanged to the error stream; note when it is ready."""
+        """Print the output of a process until it ends, JSON unchanged to stderr; note when it is ready."""
         assert process.stdout is not None  # noqa: S101 - for mypy: it is a pipe
         async for line in process.stdout:
             text = line.decode(errors="replace").rstrip()

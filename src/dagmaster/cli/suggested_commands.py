@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
 
 _REMEDIES: Final[Mapping[str, str]] = {
-    ApiKeyRejected.code: "To use a key: DAGMASTER_KEY. To create one, on a machine with the database: dagmaster keys"
-    " create NAME --scope read",
-    JobNotFound.code: "To list the jobs: dagmaster jobs list (`last` is the newest). To submit one: dagmaster submit",
+    ApiKeyRejected.code: "To use a key: DAGMASTER_KEY. To create one, on a machine with the database:"
+    " dagmaster keys create NAME --scope read",
+    JobNotFound.code: "To list the jobs: dagmaster jobs list (`last` is the newest). To submit one:"
+    " dagmaster submit",
     JobNotFinished.code: "To end the job: dagmaster jobs cancel",
     NothingToResume.code: "To name a node: --from NODE",
-    WorkflowNotFound.code: "To list the published workflows: dagmaster workflows list. To publish one: dagmaster"
-    " workflows push",
+    WorkflowNotFound.code: "To list the published workflows: dagmaster workflows list. To publish one:"
+    " dagmaster workflows push",
     WorkflowVersionConflict.code: "To replace a version while you develop it: --replace",
 }
 

@@ -1,4 +1,4 @@
-"""Where the questions of a command go: to the application layer on a database, or, with `--url`, to a server."""
+"""Where the questions of a command go: to the application layer, or, with `--url`, to a server."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Session(Protocol):
     ) -> T:
         """Run something with the system.
 
-        `migrate`: create the tables of an embedded database: it belongs to this machine, and its first user creates
-        them. `part`: what the functions take as their first argument.
+        `migrate`: create the tables of an embedded database: it belongs to this machine, and its first user
+        creates them. `part`: what the functions take as their first argument.
         """
 
 

@@ -1,7 +1,7 @@
 """`Client`: the methods of `AsyncClient` for programs without an event loop.
 
-The requests run on a loop in a separate thread: a `Client` also works in a notebook, which has a loop already.
-A program that does not close its client ends nevertheless.
+The requests run on a loop in a separate thread: a `Client` also works in a notebook, which has a loop
+already. A program that does not close its client ends nevertheless.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Connection:
         await self.http.aclose()
 
     async def send(self, request: Request) -> Answer:
-        """Send a request until it is answered, or may not be sent again; raise what the answer says went wrong."""
+        """Send a request until it is answered or may not be sent again; raise the error of the answer."""
         address = path_of(*request.path)
         query = {name: value for name, value in request.params.items() if value is not None}
         # A long request connects as fast as any.

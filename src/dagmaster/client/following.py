@@ -42,7 +42,7 @@ _MAX_SEEN: Final = 10_000
 
 
 async def wait(client: JobMethods, job_id: str | None, timeout_seconds: float | None) -> JobDetailView:
-    """Wait until a job has finished, and return it; raise `TimeoutError` with its status if that takes longer."""
+    """Wait until a job has finished; return it, or raise `TimeoutError` with its status."""
     limit, waited_for = asyncio.timeout(timeout_seconds), job_id
     try:
         async with limit:

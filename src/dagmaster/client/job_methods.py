@@ -131,7 +131,7 @@ class JobMethods:
         limit: int = 1000,
         newest_first: bool = False,
     ) -> Request:
-        """List chunks of a job's logs in the order in which they were written; `since`, `until`: of a range of time."""
+        """List chunks of a job's logs in the order they were written, of a time range."""
         return get(
             "jobs",
             job_id or LAST,
@@ -160,7 +160,7 @@ class JobMethods:
         limit: int = 200,
         newest_first: bool = False,
     ) -> Request:
-        """List the lines of a job's logs that contain a text, in either case, and have this level or a higher one."""
+        """List the lines of a job's logs that contain a text, in any case, and have at least this level."""
         return get(
             "jobs",
             job_id or LAST,
@@ -181,7 +181,7 @@ class JobMethods:
 
     @method
     async def wait(self, job_id: str | None, *, timeout_seconds: float | None = None) -> JobDetailView:
-        """Wait until a job has finished, and return it; raise `TimeoutError`, with its status, if it takes longer."""
+        """Wait until a job has finished; return it, or raise `TimeoutError` with its status."""
         return await following.wait(self, job_id, timeout_seconds)
 
     @stream
@@ -339,7 +339,7 @@ class JobMethods:
 
     @returns(CommandResult)
     def retry_node(self, job_id: str | None, node_id: str, *, wait_seconds: float = WAIT_SECONDS) -> Request:
-        """Run one node again: one that failed or was cancelled, or at once one that waits for its next attempt."""
+        """Run one node again: one that failed or was cancelled; or at once one that waits for a retry."""
         path = ("jobs", job_id or LAST, "nodes", node_id, "retry")
         return post(*path, wait_seconds=wait_seconds)
 
@@ -367,7 +367,7 @@ class JobMethods:
     async def resume_job(
         self, job_id: str | None, request: ResumeRequest, *, wait_seconds: float = WAIT_SECONDS
     ) -> CommandResult | SubmitResult:
-        """Resume a finished job; return the result of the command for a new run, of the submission for a new job."""
+        """Resume a finished job; return the result of the command, or of the submission for a new job."""
         path = ("jobs", job_id or LAST, "resume")
         resume = post(*path, body=resume_body(request), wait_seconds=wait_seconds)
         answer = await self.connection.send(resume)

@@ -1,4 +1,4 @@
-"""How a method of the clients is written, once for both: it returns a request, and its decorator names the answer.
+"""How a method is written once for both clients: it returns a request, its decorator names the answer.
 
 `AsyncClient` sends the request when it is awaited, `Client` sends it and waits.
 """

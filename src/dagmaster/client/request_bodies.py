@@ -98,7 +98,7 @@ def _without_none(**fields: Any) -> dict[str, Any]:
 
 
 def own_result(request: JobRequest, result: SubmitResult) -> SubmitResult:
-    """Return the outcome as its caller sees it: a job that exists under a key of our own was created by us."""
+    """Return the outcome as its caller sees it: a job that exists under our own key was created by us."""
     if request.idempotency_key is None and result.outcome is SubmitOutcome.EXISTING:
         return replace(result, outcome=SubmitOutcome.ACCEPTED, is_new=True)
     return result

@@ -23,7 +23,7 @@ class Retries:
     max_seconds: float = 10.0
 
     def pause_after(self, attempt: int, response: httpx.Response | None = None) -> float:
-        """Return the pause after an attempt (1, 2, …), with jitter so that clients do not return all at once."""
+        """Return the pause after an attempt (1, 2, …), with jitter: clients must not return all at once."""
         jitter = random.uniform(0.5, 1.0)  # noqa: S311 - it only spreads requests
         backoff = float(min(self.base_seconds * 2 ** (attempt - 1), self.max_seconds)) * jitter
         asked = 0.0 if response is None else _retry_after(response)

@@ -73,7 +73,7 @@ class SubmissionMethods:
 
     @method
     async def submit_job(self, request: JobRequest) -> SubmitResult:
-        """Submit a job; return the existing one if its idempotency key was used for the same request before."""
+        """Submit a job; return the existing one if its key was used for the same request before."""
         if request.graph is not None:
             (result,) = await self.submit_jobs([request])
             if result.error is not None:

@@ -1,7 +1,7 @@
 """What answers a call: the functions of `application` here, or a server over HTTP.
 
-A caller names a function of `application` and its arguments. Locally the function is called; a server is asked by
-the method of the client that has the same name and arguments, and answers with the same views.
+A caller names a function of `application` and its arguments. Locally the function is called; a server is
+asked by the method of the client that has the same name and arguments, and answers with the same views.
 """
 
 from __future__ import annotations

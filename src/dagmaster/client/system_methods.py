@@ -67,7 +67,7 @@ class SystemMethods:
 
     @returns(WorkflowDetailView)
     def workflow_detail(self, workflow_id: str, version: int | None = None) -> Request:
-        """Return a version of a workflow (default: the active one, else the newest) with its redacted definition."""
+        """Return a version of a workflow (default: the active one, else the newest), redacted."""
         return get("workflows", workflow_id, version=version)
 
     @returns_list(PublishResult)
@@ -153,7 +153,7 @@ class SystemMethods:
 
     @returns(WorkflowMetricsReport)
     def workflow_metrics(self, *, workflow_id: str | None = None, days: int = 7) -> Request:
-        """Return how many jobs of each workflow completed and failed, how long they took, and why they failed."""
+        """Return how many jobs of each workflow completed or failed, how long they took, and their errors."""
         return get("metrics", "workflows", workflow_id=workflow_id, days=days)
 
     @returns(NodeMetricsReport)

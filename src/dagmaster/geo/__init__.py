@@ -1,4 +1,4 @@
-"""Everything geospatial: handlers for rasters, vector data and STAC; the catalog, the tables, and their rules."""
+"""Everything geospatial: handlers for rasters, vector data and STAC; catalog, tables, and their rules."""
 
 from __future__ import annotations
 

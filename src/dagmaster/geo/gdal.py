@@ -192,7 +192,7 @@ def check_readable(path: Path | str) -> None:
 
 
 def reject_overview_reference(raster: DatasetReader) -> None:
-    """Reject a raster that names another file for its overviews: GDAL would open it, wherever and whatever it is."""
+    """Reject a raster that names another file for its overviews: GDAL would open it, whatever it is."""
     if raster.tags(ns="OVERVIEWS"):
         raise invalid_input(
             "the raster names another file that holds its overviews (OVERVIEW_FILE in its metadata), which is"
@@ -264,7 +264,7 @@ def _container(path: Path | str) -> str:
 
 
 def _reject_foreign_files(raster: DatasetReader, path: str) -> None:
-    """Reject a raster that consists of files outside its folder: an .img file names the one with its pixels."""
+    """Reject a raster with files outside its folder: an .img file names the one with its pixels."""
     folder = os.path.normpath(Path(path).parent)
     foreign = [
         Path(file) for file in raster.files if not os.path.normpath(file).startswith(f"{folder}{os.sep}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dagmaster.sdk.handler_context import HandlerContext
 
 UNDATED_ID: Final = "dagmaster:undated_id"
-"""A property of an item whose id comes from its content alone: once its datetime is known, that joins the id."""
+"""A property of an item whose id comes from its content alone; its datetime joins the id once it is known."""
 _MAX_NAME_CHARACTERS: Final = 100
 _FINGERPRINT: Final = re.compile(r"-[0-9a-f]{16}(?=$|\.[A-Za-z0-9]+$)")
 

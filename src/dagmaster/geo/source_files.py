@@ -37,7 +37,7 @@ CrsName = Annotated[str, BeforeValidator(_prefix_epsg)]
 
 
 class SourceParams(BaseModel):
-    """One file, named by `href` or one of its aliases, by container and name, or as an asset of a STAC item."""
+    """One file: by `href` or one of its aliases, by container and name, or as an asset of a STAC item."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -55,7 +55,8 @@ class SourceParams(BaseModel):
     file_name: str | None = Field(default=None, description="Alias of blob_name.")
     item: dict[str, Any] | str | None = Field(
         default=None,
-        description="A STAC item whose data asset is the file; its href; or an ItemCollection or payload with one.",
+        description="A STAC item whose data asset is the file; its href; or an ItemCollection or payload"
+        " with one.",
     )
 
     @model_validator(mode="after")
@@ -123,7 +124,7 @@ class LocalFile:
 
 
 def local_file(ctx: HandlerContext, uri: BlobUri) -> LocalFile:
-    """Return the source as a local file: in place if it is on this machine, else fetched to the scratch folder.
+    """Return the source as a local file: in place on this machine, else fetched to the scratch folder.
 
     A missing or too large file is `invalid_input`; a storage that does not answer is retried.
     """

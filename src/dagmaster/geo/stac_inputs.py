@@ -1,4 +1,4 @@
-"""Find STAC items in what a handler receives: an item, a list, an ItemCollection, a stac-task payload, node outputs."""
+"""Find STAC items in what a handler receives: items, lists, ItemCollections, payloads, node outputs."""
 
 from __future__ import annotations
 

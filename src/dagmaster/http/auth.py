@@ -1,4 +1,4 @@
-"""Who calls, and whether they may: API keys, tokens of an issuer, the rate limit, and the scope of each route."""
+"""Who calls, and whether they may: API keys, an issuer's tokens, the rate limit, the scope of each route."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.api_keys import ApiKeyRecord, ApiKeyStore, TokenVerifier
 
 CACHE_SECONDS: Final = 5.0
-"""How long a key is used, or rejected, without asking the store: a revoked one is rejected after this time."""
+"""How long a key is used or rejected without asking the store: a revoked one works this long."""
 USED_SECONDS: Final = 60.0
 """How often the use of keys is stored: all that were used since, in one statement."""
 MAX_CACHED: Final = 10_000

@@ -20,7 +20,7 @@ def with_etag(
     text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     content = text.encode()
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    # `private`: it is only for callers with a key. `no-cache`: ask each time; a version can become the active one.
+    # `private`: only for callers with a key. `no-cache`: ask each time; a version can become the active one.
     known = {"ETag": tag, "Cache-Control": "private, no-cache", **headers}
     if _matches(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=known)

@@ -1,4 +1,4 @@
-"""The live connections of a server: messages out, heartbeats, and the end of those that are slow, gone or stopped."""
+"""The live connections of a server: messages, heartbeats, the end of slow, closed or stopped ones."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LiveSessions:
 
     @contextlib.contextmanager
     def admit(self, caller_id: str) -> Iterator[None]:
-        """Count a session of a caller while it lasts; raise `StreamLimitExceeded` if the caller has too many."""
+        """Count a caller's session while it lasts; raise `StreamLimitExceeded` if there are too many."""
         if self._limit and self._callers[caller_id] >= self._limit:
             raise StreamLimitExceeded(
                 f"this key has {self._limit:,} live streams on this server, the most that it may have"
@@ -89,7 +89,7 @@ class LiveSessions:
         outlet: Outlet,
         check_caller: Callable[[], Awaitable[object]],
     ) -> EndReason | None:
-        """Send messages until the last one, or until the client leaves; return the reason that was sent, if any."""
+        """Send messages until the last one or until the client leaves; return the reason if one was sent."""
         closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_closed:
             closing.set_result(None)

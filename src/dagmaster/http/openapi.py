@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI derives from the routes, with schemas of views, names, headers and examples."""
+"""The OpenAPI document: FastAPI's, with schemas of views, names of operations, headers and examples."""
 
 from __future__ import annotations
 
@@ -57,12 +57,14 @@ OPERATION_IDS: Final = {
 
 HEADERS: Final[dict[str, Any]] = {
     "X-Request-ID": {
-        "description": "The id of the request. A caller may send its own: 8 to 64 letters, digits, '.', '_' or '-'.",
+        "description": "The id of the request. A caller may send its own: 8 to 64 letters, digits, '.', '_'"
+        " or '-'.",
         "schema": {"type": "string"},
         "example": "5f1c2a9be04d7736",
     },
     "ETag": {
-        "description": "The version of the answer. Sent as If-None-Match, it gets 304 while nothing has changed.",
+        "description": "The version of the answer. Sent as If-None-Match, it gets 304 while nothing has"
+        " changed.",
         "schema": {"type": "string"},
         "example": '"9b74c9897bac770ffc029102a200c5de"',
     },
@@ -77,7 +79,8 @@ HEADERS: Final[dict[str, Any]] = {
         "example": 2,
     },
     "RateLimit": {
-        "description": "If requests are limited: how many may still be sent (r), and when all of them again (t, in s).",
+        "description": "If requests are limited: how many may still be sent (r), and when all of them again"
+        " (t, in s).",
         "schema": {"type": "string"},
         "example": '"caller";r=49;t=1',
     },
@@ -144,7 +147,7 @@ def _singular(word: str) -> str:
 
 
 def _simplify_optional_body(body: dict[str, Any]) -> None:
-    """Describe a body that may be missing by its schema alone: clients would send `null` for one that is null, too."""
+    """Describe an optional body by its schema alone: clients would send `null` for one that may be null."""
     for content in body.get("content", {}).values():
         options = content["schema"].get("anyOf", ())
         if not body.get("required") and {"type": "null"} in options:
@@ -152,7 +155,7 @@ def _simplify_optional_body(body: dict[str, Any]) -> None:
 
 
 def _drop_empty_content(answer: dict[str, Any]) -> None:
-    """Drop the JSON that FastAPI adds to an answer of another type: clients would parse that answer as JSON."""
+    """Drop the JSON that FastAPI adds to an answer of another type: clients would parse it as JSON."""
     content = answer.get("content", {})
     if content.get("application/json") == {"schema": {}}:
         del content["application/json"]

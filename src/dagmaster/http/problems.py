@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: `type`, `title`, `status`, `detail`, `code`, and `errors` with paths."""
+"""Errors as RFC 9457 problems: `type`, `title`, `status`, `detail`, `code`, and `errors` with paths."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def _on_http(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """Return the methods of all routes with the path of a request: Starlette names only those of the first."""
+    """Return the methods of all routes at the path of a request: Starlette names only the first route's."""
     return [
         method
         for method in _METHODS

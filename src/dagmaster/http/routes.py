@@ -75,8 +75,8 @@ class Routes:
     ) -> Callable[[F], F]:
         """Declare a route.
 
-        `headers`: what its answer has beside those of every answer, see `openapi.HEADERS`. `also`, `same`: descriptions
-        of other statuses, without a body and with the same one.
+        `headers`: what its answer has beside those of every answer, see `openapi.HEADERS`. `also`, `same`:
+        descriptions of other statuses, without a body and with the same one.
         """
         self.scopes[method, path] = scope
         content = {media_type: {"schema": schema_of(returns)}}
@@ -160,7 +160,7 @@ class StrictRequest(Request):
 
 
 def parse_json(content: bytes) -> Any:
-    """Return the value of strict JSON that the database can store; raise ValueError with the reason if it is not."""
+    """Return the value of strict JSON that the database can store; otherwise raise ValueError."""
     try:
         text = content.decode()
         value = read_json(text)

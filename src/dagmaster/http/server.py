@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GRACE_SECONDS: Final = 5
 """How long requests may take to end when the server stops."""
 HEADERS_SECONDS: Final = 15.0
-"""How long a client may take to send the headers of a request, from the first byte, or from when it connects."""
+"""How long a client may take to send a request's headers, from the first byte or from its connection."""
 ACCEPT_ROUNDS: Final = 3
 """After so many rounds of the event loop an accepted connection is known to the server."""
 MAX_FRAME_BYTES: Final = 64 * 1024
@@ -90,16 +90,16 @@ class HttpServer(uvicorn.Server):
         self.ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End live streams with a reason, so that their clients connect elsewhere; then all other requests."""
+        """End live streams with a reason, so that clients connect elsewhere; then all other requests."""
         await self._sessions.close()
         await self._stop_accepting()
         await super().shutdown(sockets)
 
     async def _stop_accepting(self) -> None:
-        """Accept nothing more, and wait until each accepted connection is known: uvicorn ends the ones it knows.
+        """Accept nothing more; wait until each accepted connection is known: uvicorn ends those it knows.
 
-        asyncio makes a connection known two rounds of its loop after it was accepted. If its server was closed in
-        between, nobody answers and nobody closes it.
+        asyncio makes a connection known two rounds of its loop after it was accepted. If its server was
+        closed in between, nobody answers and nobody closes it.
         """
         loop = asyncio.get_running_loop()
         for listener in itertools.chain.from_iterable(server.sockets for server in self.servers):

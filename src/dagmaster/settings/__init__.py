@@ -1,4 +1,4 @@
-"""All settings, read from `DAGMASTER_…` environment variables: `groups` has them, `reading` reads and shows them."""
+"""All settings, from `DAGMASTER_…` environment variables: `groups` has them, `reading` reads them."""
 
 from __future__ import annotations
 

@@ -24,15 +24,15 @@ class AccessSettings(BaseModel):
 
     admin_key: SecretStr | None = Field(
         default=None,
-        description="A key of the HTTP API with the scope admin that needs no database: to migrate a new one, and to "
-        "create the first keys. At least 32 characters.",
+        description="A key of the HTTP API with the scope admin that needs no database: to migrate a new"
+        " one, and to create the first keys. At least 32 characters.",
     )
     rate_limit: float = Field(
         default=1000.0,
         ge=0,
         le=1_000_000,
-        description="Requests a second that a server accepts from one key or token; more are answered with 429. Each"
-        " server counts for itself. 0: no limit.",
+        description="Requests a second that a server accepts from one key or token; more are answered with"
+        " 429. Each server counts for itself. 0: no limit.",
     )
     rate_burst: int | None = Field(
         default=None,
@@ -44,21 +44,21 @@ class AccessSettings(BaseModel):
         default=100,
         ge=0,
         le=1_000_000,
-        description="Live streams (of jobs, lists and logs, and WebSockets) that one key or token may have on a server"
-        " at once; more are answered with 429. 0: no limit.",
+        description="Live streams (of jobs, lists and logs, and WebSockets) that one key or token may have"
+        " on a server at once; more are answered with 429. 0: no limit.",
     )
     oidc_issuer: str | None = Field(
         default=None,
-        description="The issuer of bearer tokens (OpenID Connect), as https://login.example.com/tenant. Default: only"
-        " keys are accepted.",
+        description="The issuer of bearer tokens (OpenID Connect), as https://login.example.com/tenant."
+        " Default: only keys are accepted.",
     )
     oidc_audience: str | None = Field(
         default=None, description="The audience that a token must be for. Required with an issuer."
     )
     oidc_name_claim: str = Field(
         default=OIDC_NAME_CLAIM,
-        description="The claim with the name of the caller, at most 64 characters. Choose one that users cannot change:"
-        " it is the submitter of jobs and the sender of commands.",
+        description="The claim with the name of the caller, at most 64 characters. Choose one that users"
+        " cannot change: it is the submitter of jobs and the sender of commands.",
     )
     oidc_scopes_claim: str = Field(
         default=OIDC_SCOPES_CLAIM,
@@ -66,8 +66,8 @@ class AccessSettings(BaseModel):
     )
     oidc_scope_map: Names = Field(
         default=(),
-        description="What values of that claim allow, as team-a=submit+read,ops=admin. Default: the values are the"
-        " names of scopes.",
+        description="What values of that claim allow, as team-a=submit+read,ops=admin. Default: the values"
+        " are the names of scopes.",
     )
     oidc_leeway_seconds: float = Field(
         default=OIDC_LEEWAY_SECONDS,
@@ -77,13 +77,14 @@ class AccessSettings(BaseModel):
     )
     public_url: str | None = Field(
         default=None,
-        description="The address at which browsers reach the server, as https://dagmaster.example.com. Required for the"
-        " login with an issuer, which leads back to it.",
+        description="The address at which browsers reach the server, as https://dagmaster.example.com."
+        " Required for the login with an issuer, which leads back to it.",
     )
     oidc_client_id: str | None = Field(
         default=None,
-        description="This server as a client of the issuer: the web page offers a login there. Its redirect URI is"
-        " /ui/login/callback below the public URL. Default: the web page accepts keys and tokens only.",
+        description="This server as a client of the issuer: the web page offers a login there. Its redirect"
+        " URI is /ui/login/callback below the public URL. Default: the web page accepts keys and tokens"
+        " only.",
     )
     oidc_client_secret: SecretStr | None = Field(
         default=None, description="The secret of that client. Default: a public client, which has none."
@@ -99,9 +100,9 @@ class AccessSettings(BaseModel):
     )
     oidc_ticket_secret: SecretStr | None = Field(
         default=None,
-        description="What encrypts the cookie of a login that is under way, the same for all servers; at least 32"
-        " characters. Default: the secret of the client. Without both, a login ends on the server where it"
-        " began.",
+        description="What encrypts the cookie of a login that is under way, the same for all servers; at"
+        " least 32 characters. Default: the secret of the client. Without both, a login ends on the server"
+        " where it began.",
     )
 
     @field_validator("admin_key", "oidc_ticket_secret")

@@ -58,11 +58,13 @@ class DatabaseSettings(BaseModel):
 
     database_url: SecretStr | None = Field(
         default=None,
-        description="The PostgreSQL server (14 to 18), as postgresql://user:password@host/database. Default: embedded.",
+        description="The PostgreSQL server (14 to 18), as postgresql://user:password@host/database. Default:"
+        " embedded.",
     )
     database_direct_url: SecretStr | None = Field(
         default=None,
-        description="The same server without the pooler (PgBouncer), for LISTEN. Without it, polling is the fallback.",
+        description="The same server without the pooler (PgBouncer), for LISTEN. Without it, polling is the"
+        " fallback.",
     )
     database_pooled: bool = Field(
         default=False,
@@ -70,12 +72,14 @@ class DatabaseSettings(BaseModel):
     )
     data_dir: Path | None = Field(
         default=None,
-        description="Where the embedded PostgreSQL keeps its data. Default: ~/.local/share/dagmaster/postgres (with"
-        " XDG_DATA_HOME, dagmaster/postgres below it); of root, /var/lib/dagmaster/postgres.",
+        description="Where the embedded PostgreSQL keeps its data. Default:"
+        " ~/.local/share/dagmaster/postgres (with XDG_DATA_HOME, dagmaster/postgres below it); of root,"
+        " /var/lib/dagmaster/postgres.",
     )
     postgres_user: str = Field(
         default="nobody",
-        description="The user that runs the embedded PostgreSQL when root starts it: PostgreSQL does not run as root.",
+        description="The user that runs the embedded PostgreSQL when root starts it: PostgreSQL does not run"
+        " as root.",
     )
 
     handler_pool_url: SecretStr | None = Field(
@@ -146,15 +150,15 @@ class TimingSettings(BaseModel):
         default=RECONNECT_MAX_SECONDS,
         gt=0,
         le=300,
-        description="The longest delay before an orchestrator, or a service that starts, tries again to connect to the"
-        " database. The first is 0.1 s, and each is twice the one before.",
+        description="The longest delay before an orchestrator, or a service that starts, tries again to"
+        " connect to the database. The first is 0.1 s, and each is twice the one before.",
     )
     drain_seconds: float = Field(
         default=DRAIN_SECONDS,
         ge=0,
         le=3600,
-        description="The shutdown timeout of a worker. Its tasks may finish within 5 s (or a third of it, if less);"
-        " then they are asked to save a checkpoint and stop, and are released.",
+        description="The shutdown timeout of a worker. Its tasks may finish within 5 s (or a third of it, if"
+        " less); then they are asked to save a checkpoint and stop, and are released.",
     )
 
     @field_validator("orchestrator_heartbeat_seconds", "worker_heartbeat_seconds")
@@ -177,14 +181,14 @@ class RoutingSettings(BaseModel):
     default_queue: str | None = Field(
         default=None,
         max_length=MAX_QUEUE,
-        description="The queue of tasks whose node and handler name none, where workflows are validated, published or"
-        " submitted. Default: none; such a task is an error.",
+        description="The queue of tasks whose node and handler name none, where workflows are validated,"
+        " published or submitted. Default: none; such a task is an error.",
     )
     python_queue: str | None = Field(
         default=None,
         max_length=MAX_QUEUE,
-        description="The queue of tasks of Python code that name none, where it is submitted or published. Default:"
-        " DAGMASTER_DEFAULT_QUEUE, else such a task is an error. A run in one process needs none.",
+        description="The queue of tasks of Python code that name none, where it is submitted or published."
+        " Default: DAGMASTER_DEFAULT_QUEUE, else such a task is an error. A run in one process needs none.",
     )
 
     @field_validator("queues", "default_queue", "python_queue")
@@ -204,33 +208,36 @@ class TimeoutSettings(BaseModel):
         default=DEFAULT_TIMEOUT_SECONDS,
         ge=1,
         le=86_400,
-        description="How long a task may run whose node and handler have no timeout_seconds. Read by orchestrators.",
+        description="How long a task may run whose node and handler have no timeout_seconds. Read by"
+        " orchestrators.",
     )
     task_max_retries: int | None = Field(
         default=None,
         ge=0,
         le=999,
-        description="How often a failed task is retried whose node and handler have no retry; 0: never. Read by"
-        " orchestrators. Default: 2, which makes 3 attempts.",
+        description="How often a failed task is retried whose node and handler have no retry; 0: never. Read"
+        " by orchestrators. Default: 2, which makes 3 attempts.",
     )
     job_timeout_seconds: float | None = Field(
         default=None,
         gt=0,
         le=366 * 86_400,
-        description="How long a job may take whose workflow has no deadline_seconds. Read by orchestrators when a job"
-        " starts. Default: no limit.",
+        description="How long a job may take whose workflow has no deadline_seconds. Read by orchestrators"
+        " when a job starts. Default: no limit.",
     )
     blocked_seconds: float = Field(
         default=BLOCKED_SECONDS,
         ge=1,
         le=86_400,
-        description="An async handler without its own timeout that blocks the event loop for this long fails.",
+        description="An async handler without its own timeout that blocks the event loop for this long"
+        " fails.",
     )
     read_timeout_seconds: float = Field(
         default=READ_TIMEOUT_SECONDS,
         gt=0,
         le=3600,
-        description="The database cancels a read (of jobs, nodes, events, the fleet) that takes longer than this.",
+        description="The database cancels a read (of jobs, nodes, events, the fleet) that takes longer than"
+        " this.",
     )
 
 
@@ -260,8 +267,8 @@ class StorageSettings(BaseModel):
     )
     catalog_url: SecretStr | None = Field(
         default=None,
-        description="The STAC catalog: a directory, or a server with pgstac as postgresql://…. Default: a directory"
-        " beside the large outputs.",
+        description="The STAC catalog: a directory, or a server with pgstac as postgresql://…. Default: a"
+        " directory beside the large outputs.",
     )
     scratch_dir: Path | None = Field(
         default=None,
@@ -306,7 +313,8 @@ class RasterSettings(BaseModel):
         ge=64,
         le=4096,
         multiple_of=16,
-        description="The default of the param `tile_size` of handlers that write COGs: their blocks, in pixels.",
+        description="The default of the param `tile_size` of handlers that write COGs: their blocks, in"
+        " pixels.",
     )
     raster_overview_resampling: OverviewResampling | None = Field(
         default=None,
@@ -319,8 +327,8 @@ class VectorSettings(BaseModel):
 
     tables_url: SecretStr | None = Field(
         default=None,
-        description="Where vector data goes: a directory of GeoParquet, or a server with PostGIS as postgresql://…."
-        " Default: a directory beside the large outputs.",
+        description="Where vector data goes: a directory of GeoParquet, or a server with PostGIS as"
+        " postgresql://…. Default: a directory beside the large outputs.",
     )
     vector_target_crs: str | None = Field(
         default=None,
@@ -404,8 +412,8 @@ class LogSettings(BaseModel):
     )
     log_dir: Path | None = Field(
         default=None,
-        description="The directory in which workers also write the log of each task, as TASK_ID.log. Nothing there is"
-        " ever deleted. Default: logs of tasks are only in the database.",
+        description="The directory in which workers also write the log of each task, as TASK_ID.log. Nothing"
+        " there is ever deleted. Default: logs of tasks are only in the database.",
     )
     debug: bool = Field(
         default=False, description="A command that fails unexpectedly prints the trace of the error."

@@ -12,8 +12,8 @@ class MonitoringSettings(BaseModel):
         default=None,
         ge=1,
         le=65_535,
-        description="Where an orchestrator or a worker serves its metrics for Prometheus. Default: nowhere. A server"
-        " has them at /metrics.",
+        description="Where an orchestrator or a worker serves its metrics for Prometheus. Default: nowhere."
+        " A server has them at /metrics.",
     )
     metrics_host: str = Field(
         default="127.0.0.1",
@@ -24,20 +24,22 @@ class MonitoringSettings(BaseModel):
     metrics_key: SecretStr | None = Field(
         default=None,
         min_length=20,
-        description="What a scraper of DAGMASTER_METRICS_PORT has to send as a bearer token; at least 20 characters. An"
-        " orchestrator or a worker checks it without the database, so it is no key of `dagmaster keys`.",
+        description="What a scraper of DAGMASTER_METRICS_PORT has to send as a bearer token; at least 20"
+        " characters. An orchestrator or a worker checks it without the database, so it is no key of"
+        " `dagmaster keys`.",
     )
     metric_retention_days: float = Field(
         default=100.0,
         ge=0,
         le=36_500,
-        description="How long orchestrators keep the sums of finished jobs that `dagmaster metrics` shows; at most 90"
-        " days are asked for. 0: for ever.",
+        description="How long orchestrators keep the sums of finished jobs that `dagmaster metrics` shows;"
+        " at most 90 days are asked for. 0: for ever.",
     )
     otlp_endpoint: str | None = Field(
         default=None,
         pattern=r"^https?://\S+$",
-        description="The collector that gets traces, as http://host:4318 (OTLP over HTTP). Needs dagmaster[otel].",
+        description="The collector that gets traces, as http://host:4318 (OTLP over HTTP). Needs"
+        " dagmaster[otel].",
     )
     application_insights: SecretStr | None = Field(
         default=None,

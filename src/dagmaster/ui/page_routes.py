@@ -71,7 +71,7 @@ class PageRoute(APIRoute):
                 return _on_error(request, error)
             except RequestValidationError as error:
                 return _on_error(request, QueryInvalid(_first_problem(error)))
-            except Exception as error:  # noqa: BLE001 - a bug becomes a page, and its reason a line of the log
+            except Exception as error:  # noqa: BLE001 - a bug becomes a page and a line of the log
                 return _on_bug(request, error)
             return response
 

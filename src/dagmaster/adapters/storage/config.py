@@ -144,7 +144,8 @@ def _azure() -> dict[str, str]:
     account = settings.get("accountname", "")
     endpoint = settings.get("blobendpoint", "")
     if account and not endpoint and "endpointsuffix" in settings:
-        endpoint = f"{settings.get('defaultendpointsprotocol', 'https')}://{account}.blob.{settings['endpointsuffix']}"
+        protocol = settings.get("defaultendpointsprotocol", "https")
+        endpoint = f"{protocol}://{account}.blob.{settings['endpointsuffix']}"
     options = {
         "account_name": account,
         "account_key": settings.get("accountkey", ""),

@@ -1,1 +1,1 @@
-"""What writes: one function for each command, with its preconditions, a typed result, and a wait for its effect."""
+"""What writes: a function for each command: its preconditions, a typed result, a wait for its effect."""

@@ -153,7 +153,7 @@ async def send_signal(
 async def retry_node(
     app: Application, job_id: str | None, node_id: str, *, sent_by: str, wait_seconds: float = WAIT_SECONDS
 ) -> CommandResult:
-    """Run one node again: one that failed or was cancelled, or at once one that waits for its next attempt.
+    """Run one node again: one that failed or was cancelled; or at once one that waits for a retry.
 
     Nodes that were skipped because of it run, too. `resume.plan_retry` is the dry run.
     """
@@ -209,7 +209,7 @@ class NodeChoices:
 
 
 async def choose_nodes(app: Application, job_id: str | None, node_ids: Sequence[str]) -> NodeChoices:
-    """Return what can be done with nodes, and change nothing; raise `NodeNotFound` for one that does not exist."""
+    """Return what can be done with nodes; raise `NodeNotFound` for one that does not exist."""
     names = _check_names(node_ids)
     job = await find_job(app, job_id)
     nodes = await find_nodes(app, job, await app.outlines.of_job(job), names)

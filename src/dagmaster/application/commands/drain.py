@@ -69,7 +69,7 @@ async def undrain_service(app: Application, service: str, *, sent_by: str) -> Dr
 
 
 def find_live_service(view: FleetRecord, service: str) -> OrchestratorRecord | WorkerRecord:
-    """Return a live service by its id or HOST:PID; raise `ServiceNotFound`, or `DrainRejected` if it is not alive."""
+    """Return a live service by id or HOST:PID; raise `ServiceNotFound`, or `DrainRejected` if it ended."""
     members: tuple[OrchestratorRecord | WorkerRecord, ...] = (*view.orchestrators, *view.workers)
     matching = [one for one in members if service in (get_id(one), one.place)]
     alive = [one for one in matching if one.is_alive]

@@ -1,8 +1,9 @@
-"""Resume a finished job: as a new run of the same job, or as a new job that reuses its results where they fit.
+"""Resume a finished job: as a new run of it, or as a new job that reuses its results where they fit.
 
-With the same inputs and version it is a new run: what failed, was cancelled, or was skipped because of it runs again,
-and so do the nodes that are named and all that follow them. With other inputs or another version it is a new job.
-`plan_resume` and `plan_retry` are the dry runs: they return what would be reused and what redone, and change nothing.
+With the same inputs and version it is a new run: what failed, was cancelled, or was skipped because of it
+runs again, and so do the nodes that are named and all that follow them. With other inputs or another version
+it is a new job. `plan_resume` and `plan_retry` are the dry runs: they return what would be reused and what
+redone, and change nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class ResumeRequest:
 async def resume_job(
     app: Application, job_id: str | None, request: ResumeRequest, *, wait_seconds: float = WAIT_SECONDS
 ) -> CommandResult | SubmitResult:
-    """Resume a finished job; return the result of the command for a new run, of the submission for a new job."""
+    """Resume a finished job; return the result of the command, or of the submission for a new job."""
     resume = await _check_request(app, job_id, request)
     if resume.is_new_job:
         return await _submit(app, resume)
@@ -118,7 +119,7 @@ async def plan_retry_nodes(app: Application, job_id: str | None, node_ids: Seque
 
 
 async def _release_holds(app: Application, resume: _Resume) -> None:
-    """Release the holds of the contexts that made the job: they have exited, or it would not have finished."""
+    """Release the holds of the contexts that made the job: it has finished, so they have exited."""
     if resume.job.workflow_id != PYTHON_WORKFLOW:
         return
     specs = resume.graph.specs.values()

@@ -47,14 +47,14 @@ def validate_text(
 
 
 def to_sources(results: Sequence[ValidationResult]) -> list[WorkflowSource]:
-    """Return what `publish_workflows` takes; raise `WorkflowInvalid` with all problems if a workflow is not valid."""
+    """Return what `publish_workflows` takes; raise `WorkflowInvalid` with the problems of all workflows."""
     if not all(result.is_valid for result in results):
         raise WorkflowInvalid([problem for result in results for problem in result.problems])
     return [WorkflowSource(result.graph, result.file) for result in results if result.graph is not None]
 
 
 def expand_folders(files: Iterable[Path]) -> list[Path]:
-    """Return the files, with each folder replaced by its .yaml and .yml files; raise `QueryInvalid` if it has none."""
+    """Return the files, and the .yaml and .yml files of folders; raise `QueryInvalid` if one has none."""
     paths: list[Path] = []
     for file in files:
         if not file.is_dir():

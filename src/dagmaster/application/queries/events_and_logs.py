@@ -139,7 +139,7 @@ async def list_logs(  # noqa: PLR0913 - each is a parameter of a request
     limit: int = 1000,
     newest_first: bool = False,
 ) -> Page[LogView]:
-    """List chunks of a job's logs in the order in which they were written; `since`, `until`: of a range of time.
+    """List chunks of a job's logs in the order they were written, of a time range.
 
     While the job runs, the pages end two seconds ago: what is still being written would come between earlier
     pages. Newest first, the cursor leads backwards.

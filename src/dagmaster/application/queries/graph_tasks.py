@@ -68,7 +68,7 @@ def _view(place: PlacedNode, **state: object) -> GraphTaskView:
 
 
 def _kwargs(definition: Mapping[str, Any]) -> JsonObject:
-    """Return params as they were given, with the results of other tasks as a workflow file would name them."""
+    """Return params as they were given, with results of other tasks as a workflow file names them."""
     params: JsonObject = definition.get("params", {})
     for path, node_id, *within in definition.get("references", ()):
         source = path_text(["nodes", node_id, "output", *(key for keys in within for key in keys)])

@@ -42,7 +42,7 @@ async def list_log_lines(  # noqa: PLR0913 - each is a parameter of a request
     limit: int = 200,
     newest_first: bool = False,
 ) -> Page[LogLineView]:
-    """List the lines of a job's logs that contain a text, in either case, and have this level or a higher one.
+    """List the lines of a job's logs that contain a text, in any case, and have at least this level.
 
     The store selects chunks, and this selects their lines, without secrets: what is redacted cannot be
     searched for. A line that goes on in the next chunk is one line, at the chunk where it begins.

@@ -69,7 +69,7 @@ async def workflow_metrics(
 
 
 async def node_metrics(app: Application, workflow_id: str, *, days: int = 7) -> NodeMetricsReport:
-    """Return the metrics of the nodes of a workflow; raise `WorkflowNotFound` if no such workflow is known."""
+    """Return the metrics of a workflow's nodes; raise `WorkflowNotFound` if it is not known."""
     reader = app.read.metrics
     window = await reader.window(days * _DAY, PERIOD_SECONDS)
     nodes = await reader.nodes(workflow_id, window.since)
@@ -83,7 +83,7 @@ async def node_metrics(app: Application, workflow_id: str, *, days: int = 7) -> 
 
 
 async def workflow_history(app: Application, workflow_id: str, *, days: int = 7) -> WorkflowHistoryReport:
-    """Return the finished jobs of a workflow by period; raise `WorkflowNotFound` if no such workflow is known."""
+    """Return a workflow's finished jobs by period; raise `WorkflowNotFound` if it is not known."""
     reader = app.read.metrics
     window = await reader.window(days * _DAY, PERIOD_SECONDS)
     periods = {record.at: record for record in await reader.history(workflow_id, window.since)}
@@ -158,7 +158,7 @@ async def throughput(app: Application, *, hours: int = 24, bucket_minutes: int =
 
 
 async def _check_workflow(app: Application, workflow_id: str | None) -> None:
-    """Raise `WorkflowNotFound` if a workflow is named that is not published: its metrics are not just empty."""
+    """Raise `WorkflowNotFound` if the named workflow is not published: its metrics are not just empty."""
     if workflow_id is not None and not await app.read.versions(workflow_id, limit=1):
         raise await workflow_not_found(app, workflow_id)
 

@@ -115,7 +115,7 @@ async def node_detail(
 async def _begun_members(
     app: Application, job: JobRecord, graph: Graph, group: NodeRecord
 ) -> list[NodeRecord]:
-    """Return some members of a group that have begun, if there are any: those of a large one are not all read."""
+    """Return some members of a group that have begun; a large group is not read as a whole."""
     if group.status is not NodeStatus.PENDING or job.is_finished:
         return []
     members = members_of(graph, group.node_id)

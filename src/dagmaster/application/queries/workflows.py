@@ -59,7 +59,7 @@ async def list_versions(
 async def workflow_detail(
     app: Application, workflow_id: str, version: int | None = None
 ) -> WorkflowDetailView:
-    """Return a version of a workflow (default: the active one, else the newest) with its redacted definition."""
+    """Return a version of a workflow (default: the active one, else the newest), redacted."""
     versions = await load_versions(app, workflow_id)
     chosen = choose_version(versions, version)
     return WorkflowDetailView(

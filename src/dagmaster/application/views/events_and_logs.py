@@ -54,7 +54,8 @@ class LogLineView(LogView, order={"level": "at", "line": "level", "chunk": "text
 
     A line that goes on in further chunks is here as a whole, in the chunk where it begins.
 
-    `level` is that of the log record it belongs to, with the lines of its traceback; null for what was printed.
+    `level` is that of the log record it belongs to, with the lines of its traceback; null for what was
+    printed.
     """
 
     level: str | None

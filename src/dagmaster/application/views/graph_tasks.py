@@ -17,8 +17,8 @@ class GraphTaskView(Record):
     `task_id`: the id that it was given when it was made; `attempts`: so far.
 
     `kwargs` name the results of other tasks as a workflow file does: `{{ nodes.extract.output }}`.
-    `entrypoint` is null for what runs no function: a collector of results, the hold of a context. `attempt_id`: the
-    task id of its last attempt; a log file is called after it.
+    `entrypoint` is null for what runs no function: a collector of results, the hold of a context.
+    `attempt_id`: the task id of its last attempt; a log file is called after it.
     """
 
     task_id: str

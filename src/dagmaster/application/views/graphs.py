@@ -12,7 +12,8 @@ from dagmaster.records.record import Record
 class GraphNodeView(Record):
     """A node of a graph. `action`: what it does, in a few words.
 
-    `handler`: what a task runs, or a fan-out for each item; null for other kinds. `group`: the group that it is in.
+    `handler`: what a task runs, or a fan-out for each item; null for other kinds. `group`: the group that it
+    is in.
     """
 
     node_id: str

@@ -18,7 +18,7 @@ from dagmaster.records.record import SECRET_INPUTS, SECRETS, Record, Timestamp, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockingReasonView(Record):
-    """Something that a job waits for: a sentence for people, and the code and data of its reason, if it has one."""
+    """Something that a job waits for: a sentence, and the code and data of its reason, if it has one."""
 
     sentence: str
     code: ReasonCode | None
@@ -39,10 +39,10 @@ def _fan_outs(values: Mapping[str, Any], _read_at: float) -> tuple[str, ...]:
 class JobDetailView(JobRecord):
     """A job with its values and nodes. Secret inputs are redacted.
 
-    `attempts`: the number of attempts whose handlers have started, finished or still running; and of those that failed
-    before. A task that was released or lost before its handler started is not counted. `counts`: nodes by status, with
-    children of fan-outs. `blocking_reasons`: what the job waits for. `dependencies`: the nodes that each node of the
-    workflow waits for, in topological order.
+    `attempts`: the number of attempts whose handlers have started, finished or still running; and of those
+    that failed before. A task that was released or lost before its handler started is not counted. `counts`:
+    nodes by status, with children of fan-outs. `blocking_reasons`: what the job waits for. `dependencies`:
+    the nodes that each node of the workflow waits for, in topological order.
     """
 
     inputs: JsonObject = field(metadata=SECRET_INPUTS)
@@ -91,7 +91,7 @@ class EstimateView(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCountsView(Record):
-    """Nodes by what people ask: `running` with those in a queue, `pending` with those that wait, and so on."""
+    """Nodes by what people ask: `running` includes queued ones, `pending` waiting ones, and so on."""
 
     total: int
     completed: int
@@ -115,7 +115,7 @@ class CurrentTaskView(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgressReportView(JobProgressView):
-    """How far a job is, what runs (`current_tasks`: the first 20), and when it may end, if it can be estimated."""
+    """How far a job is, what runs (`current_tasks`: the first 20), and an estimate of its end."""
 
     overall_percent: float
     nodes: NodeCountsView

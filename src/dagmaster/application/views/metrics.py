@@ -49,7 +49,7 @@ class WorkflowHistoryReport(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DurationBucketView(Record):
-    """Executions of nodes that took at most `up_to_seconds` and longer than the bucket before; null: any longer."""
+    """Executions that took at most `up_to_seconds` and longer than the bucket before; null: any longer."""
 
     up_to_seconds: float | None
     completed: int

@@ -14,8 +14,8 @@ from dagmaster.records.tasks import AttemptRecord
 class NodeDetailView(NodeRecord, order={"version": "workflow_id"}):
     """A node with its attempts and values, without secrets.
 
-    `attempts`: the last 100, oldest first. `params` are known while its task is in flight. `has_item`: it is a child of
-    a fan-out whose item is known.
+    `attempts`: the last 100, oldest first. `params` are known while its task is in flight. `has_item`: it is
+    a child of a fan-out whose item is known.
     """
 
     workflow_id: str

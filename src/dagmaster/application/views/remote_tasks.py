@@ -30,7 +30,8 @@ class DeregistrationView(Record):
 class ClaimedTasksView(Record):
     """Tasks to run now, each a TaskMessage; and the held tasks to stop, whose results would be refused.
 
-    `drain`: an operator asked the worker to drain. It gets no tasks; when it holds none any more, it may deregister.
+    `drain`: an operator asked the worker to drain. It gets no tasks; when it holds none any more, it may
+    deregister.
     """
 
     worker_id: str
@@ -50,7 +51,8 @@ class ClaimedTasksView(Record):
 class HeartbeatView(Record):
     """The lease is renewed. `stop`: held tasks to stop, whose results would be refused.
 
-    `drain`: an operator asked the worker to drain. It gets no tasks; when it holds none any more, it may deregister.
+    `drain`: an operator asked the worker to drain. It gets no tasks; when it holds none any more, it may
+    deregister.
     """
 
     worker_id: str

@@ -19,8 +19,8 @@ from dagmaster.records.record import INTERNAL, Record
 class CommandResult(Record):
     """What became of a command. Not `accepted`: its owner rejected it, and `sentence` says why.
 
-    `is_done`: the owner has processed it, and `event` is the audit event about it, if it wrote one. A command that is
-    accepted and not done is stored, and is processed later.
+    `is_done`: the owner has processed it, and `event` is the audit event about it, if it wrote one. A command
+    that is accepted and not done is stored, and is processed later.
     """
 
     job_id: str

@@ -10,12 +10,12 @@ from dagmaster.records.record import Record, Timestamp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineView(Record):
-    """When the attempts of a job were queued, started and finished: columns of equal length, a row for each attempt.
+    """When the attempts of a job were queued, started and finished: columns with a row for each attempt.
 
-    Rows are ordered by node and attempt. A node that has no task, as an approval, has one row with attempt 0. Times are
-    seconds after `origin_at`; one that is null is not known, or not reached. `workers` has numbers of `worker_names`.
-    `critical_path`: the nodes that decided how long the job took, in order; only on the first page. `next_cursor` is
-    null on the last page.
+    Rows are ordered by node and attempt. A node that has no task, as an approval, has one row with attempt 0.
+    Times are seconds after `origin_at`; one that is null is not known, or not reached. `workers` has numbers
+    of `worker_names`. `critical_path`: the nodes that decided how long the job took, in order; only on the
+    first page. `next_cursor` is null on the last page.
     """
 
     job_id: str

@@ -90,17 +90,18 @@ def dev(
     log_format: LogFormat | None,
     log_level: LogLevel | None,
 ) -> int:
-    """Run the whole system on this machine: a database, an orchestrator, a worker for all queues, the web page.
+    """Run the whole system on this machine: database, orchestrator, a worker for all queues, web page.
 
     The embedded PostgreSQL needs no installation; set DAGMASTER_DATABASE_URL to use another server. The
     workflow files of a folder are published, so that jobs can be submitted by workflow id. A process that
     dies is restarted. The API and the web page listen on 127.0.0.1; if the port is taken, on another one.
     Their key is beside the data directory.
 
-    FILES are more workflow files, in YAML or Python, and folders of them; workers get the tasks of Python files. With
-    --reload all of them, the folder and the files of --handlers are watched. A changed file replaces the content of its
-    workflow version; jobs keep the content that they were submitted with. What is not valid is not published, and is
-    printed with its lines. Workers that are replaced finish the tasks that they run.
+    FILES are more workflow files, in YAML or Python, and folders of them; workers get the tasks of Python
+    files. With --reload all of them, the folder and the files of --handlers are watched. A changed file
+    replaces the content of its workflow version; jobs keep the content that they were submitted with. What is
+    not valid is not published, and is printed with its lines. Workers that are replaced finish the tasks that
+    they run.
 
     \b
     Examples:

@@ -216,7 +216,7 @@ def _redactor() -> Callable[[str], str]:
 
 
 def _headline(findings: Sequence[Finding], first: Finding | None, width: int) -> list[str]:
-    """Return whether jobs can run; if not, the first thing to do: later problems often follow from earlier ones."""
+    """Return whether jobs can run, else what to do first: later problems often follow from earlier ones."""
     if first is None:
         has_warnings = any(finding.grade is Grade.WARNING for finding in findings)
         return [f"Ready: jobs can run{'; what is marked with ! could be better' if has_warnings else ''}."]

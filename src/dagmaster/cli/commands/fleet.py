@@ -1,4 +1,4 @@
-"""`dagmaster fleet`: the live services, the services that stopped or died, and the queues; and their drain."""
+"""`dagmaster fleet`: live, stopped and dead services, and the queues; and their drain."""
 
 from __future__ import annotations
 

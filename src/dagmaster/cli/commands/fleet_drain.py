@@ -1,4 +1,4 @@
-"""`dagmaster fleet drain` and `undrain`: let one orchestrator or worker claim nothing more, and claim again."""
+"""`dagmaster fleet drain` and `undrain`: let one service claim nothing more, and claim again."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ service_argument = click.argument("service", metavar="SERVICE")
 
 @click.command(
     "drain",
-    epilog="Exit codes: 0 asked (with --wait: drained or stopped), 1 it died or was undrained meanwhile, 2 there is no"
-    " such live service, 3 no database.",
+    epilog="Exit codes: 0 asked (with --wait: drained or stopped), 1 it died or was undrained meanwhile, 2"
+    " there is no such live service, 3 no database.",
 )
 @service_argument
 @click.option(
@@ -110,7 +110,7 @@ async def _wait_until_drained(
     as_json: bool,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> int:
-    """Print what the service holds whenever that changes, until it holds nothing or is gone; return the exit code."""
+    """Print what the service holds at each change until it is drained or gone; return the exit code."""
     from dagmaster.application.queries import fleet as queries
 
     last, code = "", None
@@ -139,7 +139,7 @@ def _find(view: FleetRecord, service_id: str) -> OrchestratorRecord | WorkerReco
 def _describe(
     member: OrchestratorRecord | WorkerRecord | None, result: DrainResult
 ) -> tuple[str, int | None]:
-    """Return the state of a service that was asked to drain, and the exit code if there is nothing to wait for."""
+    """Return the state of a draining service, and the exit code if there is nothing to wait for."""
     from dagmaster.application.commands.drain import describe_holds, format_name
 
     if member is None:

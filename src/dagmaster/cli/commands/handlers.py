@@ -1,4 +1,4 @@
-"""`dagmaster handlers`: list, show and test handlers of this machine, or with `--url` those of a server's workers."""
+"""`dagmaster handlers`: list, show and test handlers of this machine; with `--url` of a server's workers."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ TIMEOUT_SECONDS: Final = 3600.0
 def handlers() -> None:
     """List, show and test handlers.
 
-    They are the handlers of this machine: those that are built in, and those of DAGMASTER_HANDLERS and --handlers. With
-    --url or DAGMASTER_URL they are those that the workers of the server have published, and a test runs on a worker.
+    They are the handlers of this machine: those that are built in, and those of DAGMASTER_HANDLERS and
+    --handlers. With --url or DAGMASTER_URL they are those that the workers of the server have published, and
+    a test runs on a worker.
     """
 
 
@@ -209,7 +210,7 @@ def _test_on_worker(
 
 
 def _param_parser(schema: JsonObject | None) -> Callable[[str, str], JsonValue]:
-    """Return a function that parses a param: as JSON if possible, but as text if its type is text (such as 2020)."""
+    """Return a function that parses a param: as text if its type is text (such as 2020), else as JSON."""
     from dagmaster.authoring.schema_description import takes_text
 
     schema = schema or {}

@@ -27,7 +27,8 @@ PROGRESS_SECONDS: Final = 5.0
 
 
 @click.command(
-    epilog="Exit codes: 0 all invariants hold, 1 one is violated, 2 no such job, 3 no database, 130 interrupted."
+    epilog="Exit codes: 0 all invariants hold, 1 one is violated, 2 no such job, 3 no database, 130"
+    " interrupted."
 )
 @click.argument("job_id", metavar="[JOB]", required=False)
 @json_option

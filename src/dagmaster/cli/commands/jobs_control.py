@@ -257,7 +257,7 @@ def sender(name: str | None = None) -> str:
 
 
 async def _find_only(system: System, job_id: str, code: ReasonCode) -> tuple[str, str]:
-    """Return the job, and the only approval or signal that it waits for; raise `CommandInvalid` if it is not one.
+    """Return the job and the only approval or signal that it waits for; otherwise raise `CommandInvalid`.
 
     The job is named by its id: `last` may be another one by the time the answer is sent.
     """

@@ -1,4 +1,4 @@
-"""`dagmaster jobs footprints` and `jobs map`: the footprints of a job's fan-outs, and the status of each child."""
+"""`dagmaster jobs footprints` and `jobs map`: footprints and statuses of the children of fan-outs."""
 
 from __future__ import annotations
 

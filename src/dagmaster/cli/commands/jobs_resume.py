@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Exit codes: 0 done or accepted (--wait: completed), 1 failed, 2 rejected, 3 no database, 130 interrupted."
+    epilog="Exit codes: 0 done or accepted (--wait: completed), 1 failed, 2 rejected, 3 no database, 130"
+    " interrupted."
 )
 @job_argument
 @click.option(

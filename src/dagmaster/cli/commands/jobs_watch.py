@@ -299,7 +299,7 @@ def _is_stop(event: EventView) -> bool:
 
 
 def _stop_sentence(events: Sequence[EventView]) -> str:
-    """Return one sentence for attempts that were asked to stop: how many did, and how many had to be killed."""
+    """Return a sentence about attempts that were asked to stop: how many did, and how many were killed."""
     ways = Counter(how_it_stopped(_error_of(event)) for event in events)
     total = format_count(len(events), "attempt")
     if len(ways) == 1:

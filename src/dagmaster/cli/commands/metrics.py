@@ -140,9 +140,9 @@ def throughput(*, hours: int, bucket_minutes: int, as_json: bool, data_dir: path
 def rebuild(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Count all finished jobs again, from their rows.
 
-    Needed after a rolling upgrade from a version that did not count jobs. Jobs that were deleted are not counted any
-    more, and of a job that was resumed only the last run. If it is interrupted, orchestrators count the rest. With
-    --url, the key needs the scope admin.
+    Needed after a rolling upgrade from a version that did not count jobs. Jobs that were deleted are not
+    counted any more, and of a job that was resumed only the last run. If it is interrupted, orchestrators
+    count the rest. With --url, the key needs the scope admin.
     """
     with open_session(data_dir) as session:
         view = session.run(_count_all, part=Part.DATABASE)

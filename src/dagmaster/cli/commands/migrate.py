@@ -29,9 +29,10 @@ HEAD: Final = "head"
 def migrate(ctx: click.Context, *, data_dir: pathlib.Path | None) -> int:
     """Upgrade the schema of a database to the version that this code needs.
 
-    The database is DAGMASTER_DATABASE_URL (PostgreSQL 14 to 18), else the embedded one. All tables are in the schema
-    `dagapp`. A migration is atomic, and concurrent migrations are safe: only one of them changes the schema. With --url
-    or DAGMASTER_URL, a server upgrades its own database to the version of its code; the key needs the scope admin.
+    The database is DAGMASTER_DATABASE_URL (PostgreSQL 14 to 18), else the embedded one. All tables are in the
+    schema `dagapp`. A migration is atomic, and concurrent migrations are safe: only one of them changes the
+    schema. With --url or DAGMASTER_URL, a server upgrades its own database to the version of its code; the
+    key needs the scope admin.
 
     \b
     Examples:

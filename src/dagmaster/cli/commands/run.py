@@ -163,7 +163,7 @@ def run(
 
 @contextlib.contextmanager
 def _stdout_for_the_result() -> Iterator[TextIO]:
-    """Reserve standard output for the result; what handlers and their child processes print goes to standard error."""
+    """Reserve standard output for the result; what handlers and their children print goes to stderr."""
     sys.stdout.flush()
     saved = os.dup(1)
     os.dup2(2, 1)
@@ -225,7 +225,7 @@ class _CommandLineAnswers:
 
 
 async def _ask(question: str) -> bool | None:
-    """Ask at the terminal, without a thread that blocks in a read: the job may be cancelled before the answer."""
+    """Ask at the terminal without a thread that blocks in a read: the job may be cancelled first."""
     loop = asyncio.get_running_loop()
     while True:
         click.echo(f"{question} [y/N]: ", nl=False, err=True)

@@ -1,4 +1,4 @@
-"""`dagmaster storm`: simulate a workflow under thousands of schedules with faults, without running its handlers."""
+"""`dagmaster storm`: simulate a workflow under thousands of schedules with faults, without handlers."""
 
 from __future__ import annotations
 

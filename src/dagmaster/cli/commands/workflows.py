@@ -130,8 +130,8 @@ def diagram(
     "-o",
     "--output",
     type=click.Path(path_type=pathlib.Path),
-    help="Write to this file (.yaml, .yml, or one that exists), or to a folder, which is made: it gets the workflows of"
-    " child jobs, too.",
+    help="Write to this file (.yaml, .yml, or one that exists), or to a folder, which is made: it gets the"
+    " workflows of child jobs, too.",
 )
 def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
     """Write a workflow of Python code as a workflow file (YAML).
@@ -183,7 +183,7 @@ def schema(*, output: pathlib.Path | None) -> int:
 
 
 def _is_folder(output: pathlib.Path) -> bool:
-    """Return whether an output is a folder, or is to be one; raise if its name is that of another kind of file."""
+    """Return whether an output is a folder, or is to be one; raise if it names another kind of file."""
     if output.exists():
         return output.is_dir()
     if output.suffix and output.suffix.lower() not in (".yaml", ".yml"):

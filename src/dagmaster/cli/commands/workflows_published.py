@@ -42,10 +42,10 @@ def push(
 ) -> int:
     """Publish workflow files, so that jobs can be submitted by workflow id.
 
-    All files are validated first, as `workflows validate` does; if one is not valid, none is published. Handlers that
-    this machine does not have are checked as workers have published them. A published version does not change: raise
-    `version:` in the file. Jobs keep the content that they were submitted with. A folder stands for the .yaml and .yml
-    files in it.
+    All files are validated first, as `workflows validate` does; if one is not valid, none is published.
+    Handlers that this machine does not have are checked as workers have published them. A published version
+    does not change: raise `version:` in the file. Jobs keep the content that they were submitted with. A
+    folder stands for the .yaml and .yml files in it.
 
     \b
     Examples:

@@ -142,7 +142,9 @@ def _try_server(context: DoctorContext) -> Finding:
     return good("embedded", f"a trial server was ready in {elapsed:.1f} s")
 
 
-def _grade(fact: DatabaseFact, config: DatabaseConfig, context: DoctorContext) -> Finding | None:  # noqa: PLR0911 - one case a fact
+def _grade(  # noqa: PLR0911 - one case a fact
+    fact: DatabaseFact, config: DatabaseConfig, context: DoctorContext
+) -> Finding | None:
     match fact:
         case ServerVersion():
             return grade_server(fact, "its socket" if config.is_embedded else mask_url(config.dsn))

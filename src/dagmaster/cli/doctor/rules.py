@@ -110,7 +110,8 @@ def grade_server(server: ServerVersion, address: str) -> Finding:
             "database", message, f"upgrade the server: dagmaster needs {OLDEST_SERVER} to {NEWEST_SERVER}"
         )
     if major > NEWEST_SERVER:
-        remedy = f"dagmaster is tested with {OLDEST_SERVER} to {NEWEST_SERVER}: test this version before you rely on it"
+        tested = f"{OLDEST_SERVER} to {NEWEST_SERVER}"
+        remedy = f"dagmaster is tested with {tested}: test this version before you rely on it"
         return warning("database", message, remedy)
     if server.latency_ms > SLOW_MS:
         return warning(
@@ -139,8 +140,8 @@ def grade_schema(schema: SchemaState, *, is_embedded: bool = False) -> Finding:
         return bad(
             "schema",
             f"does not exist, and user {schema.user!r} may not create it",
-            f'as an owner of the database: GRANT CREATE ON DATABASE "{schema.database}" TO "{schema.user}"; then'
-            " `dagmaster migrate`",
+            f'as an owner of the database: GRANT CREATE ON DATABASE "{schema.database}" TO "{schema.user}";'
+            " then `dagmaster migrate`",
         )
     if version is None:
         return bad(

@@ -24,7 +24,7 @@ _EXACT_RATE: Final = 10
 
 
 def open_console(file: TextIO | None = None, *, stderr: bool = False, width: int | None = None) -> Console:
-    """Return a console that prints text as it is: data may look like rich's markup (`[/x]`) or an emoji (`:x:`)."""
+    """Return a console that prints text as it is: data may look like rich's markup (`[/x]`) or emoji."""
     from rich.console import Console
 
     return Console(file=file, stderr=stderr, width=width, markup=False, emoji=False)

@@ -177,7 +177,8 @@ class ParquetCatalog:
             or "true"
         )
         query = (
-            f"SELECT CASE WHEN {inside} THEN NULL ELSE geometry END, item FROM {{parts}} WHERE {where}"  # noqa: S608 - constant text
+            f"SELECT CASE WHEN {inside} THEN NULL ELSE geometry END, item"  # noqa: S608 - constant text
+            f" FROM {{parts}} WHERE {where}"
             " ORDER BY begins DESC, id, collection"
         )
         values = [*(edge for box in parsed.boxes for edge in box), *values]
@@ -263,7 +264,7 @@ class ParquetCatalog:
     def _rewrite_without(
         self, parts: Sequence[Part], keys: set[tuple[str, str]], names: set[str]
     ) -> tuple[list[Part], list[Part]]:
-        """Return the parts with the named ones replaced by copies without these items, and the replaced ones."""
+        """Return the parts, the named ones replaced by copies without these items, and the replaced ones."""
         kept = [part for part in parts if part.name not in names]
         replaced = [part for part in parts if part.name in names]
         for part in replaced:
@@ -301,7 +302,7 @@ class ParquetCatalog:
                 return
 
     def _extend_collections(self, items: Sequence[CheckedItem]) -> None:
-        """Extend collection extents before the commit: after a crash an extent is too large, not too small."""
+        """Extend collection extents before the commit: after a crash one is too large, never too small."""
         collections = {name: self.collection(name) for name in sorted({item.collection for item in items})}
         existing = {name: collection for name, collection in collections.items() if collection is not None}
         require_collections(collections, existing)
@@ -340,9 +341,8 @@ def _conditions(parsed: ParsedSearch) -> tuple[str, list[JsonValue]]:
         where.append("begins <= ?")
         values.append(_micros(parsed.end))
     if parsed.boxes:
-        where.append(
-            f"({' OR '.join('(east >= ? AND north >= ? AND west <= ? AND south <= ?)' for _ in parsed.boxes)})"
-        )
+        overlaps = "(east >= ? AND north >= ? AND west <= ? AND south <= ?)"
+        where.append(f"({' OR '.join(overlaps for _ in parsed.boxes)})")
         values += [edge for box in parsed.boxes for edge in box]
     return " AND ".join(where), values
 

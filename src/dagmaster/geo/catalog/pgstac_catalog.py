@@ -67,7 +67,8 @@ _UPDATE_EXTENT: Final = (
     "UPDATE collections SET content = content || jsonb_build_object('extent', %s::jsonb) WHERE id = %s"
 )
 _SELECT_ITEMS: Final = (
-    f"SELECT i.collection, i.id, {_ITEM_COLUMNS} FROM unnest(%s::text[], %s::text[]) AS w(collection, id)"  # noqa: S608 - constant text
+    f"SELECT i.collection, i.id, {_ITEM_COLUMNS}"  # noqa: S608 - constant text
+    " FROM unnest(%s::text[], %s::text[]) AS w(collection, id)"
     " JOIN items i ON i.collection = w.collection AND i.id = w.id"
 )
 _STORE_TEXT: Final = (
@@ -187,7 +188,7 @@ class PgstacCatalog:
                     # The server may have closed an idle connection; an error of a new one is real.
                     if attempt == ATTEMPTS or not ((is_lost and was_open) or _is_transient(error)):
                         raise translate_error(self._url, error) from None
-                    time.sleep(random.uniform(0, 0.02) * attempt)  # noqa: S311 - so that two do not collide again
+                    time.sleep(random.uniform(0, 0.02) * attempt)  # noqa: S311 - not to collide again
         raise AssertionError
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -204,7 +205,7 @@ class PgstacCatalog:
 
 
 def _is_transient(error: psycopg.Error) -> bool:
-    """Return whether the error is transient: a deadlock, or a partition that was not created because of one."""
+    """Return whether the error is transient: a deadlock, or a partition that one left uncreated."""
     return isinstance(error, _RETRYABLE) or (
         isinstance(error, errors.UndefinedTable) and '"_items_' in str(error)
     )
@@ -283,7 +284,7 @@ def _register(cursor: Cursor, items: Sequence[CheckedItem]) -> Registered:
 
 
 def _pgstac_text(item: CheckedItem) -> str:
-    """Return an item as pgstac takes it: with a geometry, which is empty off the Earth and so intersects nothing."""
+    """Return an item as pgstac takes it: with a geometry, which is empty off the Earth."""
     if item.bounds is not None:
         return item.text
     return json.dumps({**item.item, "geometry": {"type": "GeometryCollection", "geometries": []}})

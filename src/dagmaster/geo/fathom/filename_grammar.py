@@ -126,7 +126,7 @@ def _template_expression(template: str) -> str:
 
 
 def _has_nested_repetition(pattern: str) -> bool:
-    """Return whether a group that contains a repetition or an alternative is repeated: matching may not end."""
+    """Return whether a group with a repetition or an alternative is repeated: matching may not end."""
     # A character class or an escape is one letter.
     plain = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", pattern, flags=re.DOTALL)
     plain = re.sub(r"\(\?(?:P<\w+>|:|[=!])", "(", plain)
@@ -179,7 +179,8 @@ def _is_tile(text: str) -> bool:
         return False
     west, south = _signed_corner(match)
     # One place, one name: no s00, and no e180, which is w180.
-    return -90 <= south < 90 and -180 <= west < 180 and tile_name(west, south) == text  # noqa: PLR2004 - degrees
+    is_on_earth = -90 <= south < 90 and -180 <= west < 180  # noqa: PLR2004 - degrees
+    return is_on_earth and tile_name(west, south) == text
 
 
 def tile_bbox(tile: str) -> list[float]:

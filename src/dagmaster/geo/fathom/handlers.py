@@ -73,7 +73,7 @@ ITEMS_PER_CALL: Final = 500
 
 @handler("fathom.tile_inventory", queue=LIGHT, timeout_seconds=3600, aliases=["fathom_tile_inventory"])
 def tile_inventory(ctx: HandlerContext, params: TileInventoryParams) -> TileInventory:
-    """List the files below a prefix; return the tiles to stack, those that are done, and those that are incomplete."""
+    """List the files below a prefix; return the tiles that are to be stacked, done or incomplete."""
     prefix = _resolve_prefix(ctx, params.prefix, params.zone)
     patterns = [params.pattern] if isinstance(params.pattern, str) else params.pattern
     listing = find_tiles(ctx.blobs.list_blobs(prefix), prefix.name, Grammar(patterns or PATTERNS))
@@ -154,7 +154,7 @@ def _plan_tile(tile: TileFiles, periods: Sequence[int]) -> PlannedTile:
     aliases=["fathom_band_stack"],
 )
 def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
-    """Stack the maps of one tile at all return periods into one COG, the shortest first, and check the depths."""
+    """Stack the maps of one tile at all return periods into one COG, shortest first; check the depths."""
     with require_extra("raster"):
         from dagmaster.geo.fathom.raster_layers import name_tile_in_errors, read_tags
         from dagmaster.geo.fathom.stack import write_stack

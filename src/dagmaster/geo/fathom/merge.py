@@ -132,10 +132,10 @@ def merge_band(
     """Write one band of the canvas (counted from 1) as a raster of its own."""
     template = canvas.template
     profile = {
-        "driver": "GTiff", "width": canvas.width, "height": canvas.height, "count": 1, "dtype": template.dtype,
-        "crs": template.crs, "transform": canvas.grid.affine, "nodata": template.nodata, "tiled": True,
-        "blockxsize": BLOCK_ROWS, "blockysize": BLOCK_ROWS, "compress": "ZSTD", "zstd_level": 1, "predictor": 2,
-        "bigtiff": "if_safer",
+        "driver": "GTiff", "width": canvas.width, "height": canvas.height, "count": 1,
+        "dtype": template.dtype, "crs": template.crs, "transform": canvas.grid.affine,
+        "nodata": template.nodata, "tiled": True, "blockxsize": BLOCK_ROWS, "blockysize": BLOCK_ROWS,
+        "compress": "ZSTD", "zstd_level": 1, "predictor": 2, "bigtiff": "if_safer",
     }  # fmt: skip
     block_count = -(-canvas.height // BLOCK_ROWS)
     with contextlib.ExitStack() as exit_stack:

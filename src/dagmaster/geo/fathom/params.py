@@ -17,8 +17,8 @@ class StackParams(CogFormat):
 
     monotone: Literal["report", "fail", "fix"] = Field(
         default="report",
-        description="Where a longer return period is shallower than a shorter one: report it, fail the tile, or fix it"
-        " by raising it to the depth of the shorter one (and report it).",
+        description="Where a longer return period is shallower than a shorter one: report it, fail the tile,"
+        " or fix it by raising it to the depth of the shorter one (and report it).",
     )
 
 
@@ -29,9 +29,9 @@ class TileInventoryParams(StackParams):
     zone: str = Field(default="bronze", description="The zone of the folder.")
     pattern: str | list[str] | None = Field(
         default=None,
-        description="How files are named below the prefix: one or several templates with {tile}, {return_period} and"
-        " any other fields, or regular expressions with such named groups. Default: those of"
-        " docs/howto/fathom.md.",
+        description="How files are named below the prefix: one or several templates with {tile},"
+        " {return_period} and any other fields, or regular expressions with such named groups."
+        " Default: those of docs/howto/fathom.md.",
     )
     return_periods: list[int] = Field(default=list(RETURN_PERIODS), min_length=1, description="In years.")
     incomplete: Literal["report", "fail"] = Field(
@@ -103,7 +103,8 @@ class TileInventory(BaseModel):
         description="Tiles already stacked from exactly these files: tile, group, facets, href."
     )
     planned: list[dict[str, Any]] = Field(
-        description="All tiles that are not done: to stack now, incomplete, or beyond the limit. Cells may lack them."
+        description="All tiles that are not done: to stack now, incomplete, or beyond the limit. Cells may"
+        " lack them."
     )
     incomplete: list[dict[str, Any]] = Field(
         description="Skipped tiles: tile, group and missing return periods."

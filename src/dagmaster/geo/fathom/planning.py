@@ -37,7 +37,7 @@ class TileFiles:
 
 @dataclass(slots=True)
 class FoundFiles:
-    """The files below a prefix: tiles in order, names that no pattern matches, and names that repeat another."""
+    """The files below a prefix: tiles in order, names without a match, and names that repeat another."""
 
     tiles: list[TileFiles]
     unparsed: list[str]

@@ -1,4 +1,4 @@
-"""Depth rasters as layers: what must agree before they are stacked or merged, and reading them with named errors."""
+"""Depth rasters as layers: what must agree before they are merged, and reading them with named errors."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class Layer:
                 " Correct it, as with gdal_edit.py -a_nodata"
             )
         return cls(
-            raster.width, raster.height, raster.crs, raster.dtypes[0], nodata, transform.c, transform.f, transform.a,
-            -transform.e, tuple(name or "" for name in raster.descriptions),
+            raster.width, raster.height, raster.crs, raster.dtypes[0], nodata, transform.c, transform.f,
+            transform.a, -transform.e, tuple(name or "" for name in raster.descriptions),
         )  # fmt: skip
 
     def differences(self, other: Layer) -> str:

@@ -223,8 +223,8 @@ def _write_band_interleaved(source: Path, target: Path, options: CogOptions, sha
             raster.build_overviews(factors, Resampling[options.resampling])
     creation: dict[str, Any] = {
         "COMPRESS": options.compression, "TILED": "YES", "BLOCKXSIZE": options.tile_size,
-        "BLOCKYSIZE": options.tile_size, "INTERLEAVE": "BAND", "COPY_SRC_OVERVIEWS": "YES", "BIGTIFF": "IF_SAFER",
-        "NUM_THREADS": share.threads,
+        "BLOCKYSIZE": options.tile_size, "INTERLEAVE": "BAND", "COPY_SRC_OVERVIEWS": "YES",
+        "BIGTIFF": "IF_SAFER", "NUM_THREADS": share.threads,
     }  # fmt: skip
     if options.compression != "NONE":
         creation["PREDICTOR"] = 2

@@ -57,9 +57,10 @@ def write_tile(folder: Path, grid: SyntheticGrid, tile: str) -> list[Path]:
     west, south = tile_corner(tile)
     paths = [folder / grid.file_name(tile, period) for period in grid.return_periods]
     profile: dict[str, Any] = {
-        "driver": "GTiff", "width": grid.pixels, "height": grid.pixels, "count": 1, "dtype": DTYPE, "crs": "EPSG:4326",
-        "transform": Affine(1 / grid.pixels, 0, west, 0, -1 / grid.pixels, south + 1), "nodata": NODATA,
-        "compress": "DEFLATE", "predictor": 2, "zlevel": 1, "blockysize": BLOCK_ROWS, "tiled": False,
+        "driver": "GTiff", "width": grid.pixels, "height": grid.pixels, "count": 1, "dtype": DTYPE,
+        "crs": "EPSG:4326", "transform": Affine(1 / grid.pixels, 0, west, 0, -1 / grid.pixels, south + 1),
+        "nodata": NODATA, "compress": "DEFLATE", "predictor": 2, "zlevel": 1, "blockysize": BLOCK_ROWS,
+        "tiled": False,
     }  # fmt: skip
     for path, period in zip(paths, grid.return_periods, strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)

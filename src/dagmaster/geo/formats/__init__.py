@@ -1,1 +1,1 @@
-"""Which files handlers read: the rules of GDAL drivers, archives, directories, and references to other files."""
+"""Which files handlers read: rules of GDAL drivers, archives, directories, references to other files."""

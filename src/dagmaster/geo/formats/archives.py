@@ -1,4 +1,4 @@
-"""Datasets in zip archives: every entry is checked before the first one is extracted, under a name of our own."""
+"""Datasets in zip archives: every entry is checked before the first is extracted, under a name of ours."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MAX_EXPANSION: Final = 200
 twentieth."""
 SMALL_BYTES: Final = 10_000_000
 _ARCHIVE_ERRORS: Final = (
-    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError,
-    UnicodeError, ValueError,
+    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError,
+    EOFError, UnicodeError, ValueError,
 )  # fmt: skip
 GENERIC_SUFFIXES: Final = (
     ".xml",
@@ -77,7 +77,7 @@ def extract_dataset(
 
 
 def extract_siblings(path: Path, folder: Path, member: str, names: Collection[str]) -> dict[str, Path]:
-    """Extract the files in the folder of a member that have one of these names, in lower case; return them by name."""
+    """Extract the files next to a member that have one of these names, in lower case; return them by name."""
     parent = PurePosixPath(member).parent
     siblings = {}
     with open_archive(path) as archive:
@@ -180,7 +180,7 @@ def _list_datasets(members: list[zipfile.ZipInfo], types: Mapping[str, FileType]
 
 
 def _list_directories(members: list[zipfile.ZipInfo], types: Mapping[str, FileType]) -> dict[str, str]:
-    """Return the datasets that are directories, known by the markers in them; one at the root excludes all others."""
+    """Return the datasets that are directories, known by markers; one at the root excludes all others."""
     directories: dict[str, str] = {}
     paths = [PurePosixPath(member.filename) for member in members]
     for suffix, file_type in types.items():

@@ -1,4 +1,4 @@
-"""References of HDF5 and netCDF-4 files to other files: external links, external storage and virtual datasets.
+"""References of HDF5 and netCDF-4 files to other files: external links, storage and virtual datasets.
 
 The HDF5 library follows them wherever they lead, to any file that the worker may read, and GDAL has no option
 against it. So the structure of a file is walked first, without following anything.
@@ -23,7 +23,7 @@ _SAME_FILE: Final = "."
 
 
 def is_hdf5(path: Path) -> bool:
-    """Return whether a file is HDF5: its signature is at the start, or after a block of 512, 1024, 2048 … bytes."""
+    """Return whether a file is HDF5: its signature is at the start, or after 512, 1024, 2048 … bytes."""
     size = path.stat().st_size
     with path.open("rb") as file:
         offset = 0
@@ -84,7 +84,7 @@ def _find_reference(file: h5py.File) -> tuple[str, str] | None:
 
 
 def _read_description(child: h5py.Group | h5py.Dataset | h5py.Datatype) -> None:
-    """Read what describes an object, which fails if it is damaged: the netCDF library crashes on some of that."""
+    """Read what describes an object, which fails if it is damaged: the netCDF library may crash on it."""
     for name in child.attrs:
         # Not its value: a damaged length would be read for minutes.
         attribute = child.attrs.get_id(name)

@@ -1,4 +1,4 @@
-"""Descriptions of Idrisi's files before GDAL reads them: a reference system is the name of a file, `NAME.ref`."""
+"""Descriptions of Idrisi's files before GDAL reads them: a reference system names a file, `NAME.ref`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raster files before GDAL opens them: which drivers may read one, whether it refers to others, and what it is not."""
+"""Raster files before GDAL opens them: which drivers may read one, and whether it refers to others."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def installed_drivers() -> frozenset[str]:
 
 
 def readable_drivers(name: str, *, in_place: bool = False) -> list[str]:
-    """Return the drivers that may read a file of this name: those that recognise content, and those of its suffix."""
+    """Return the drivers that may read a file of this name: by its suffix or by its content."""
     return list(_drivers(Path(name).suffix.lower() or _ENVI_SUFFIX, in_place=in_place))
 
 
 def names_of_parts(name: str) -> Iterator[str]:
-    """Yield the names of other files that belong to a file of this name, as the .hdr of ENVI, in lower case."""
+    """Yield the names of files that belong to a file of this name, such as ENVI's .hdr, in lower case."""
     named = name if Path(name).suffix else f"{name}{_ENVI_SUFFIX}"
     file_type = FILE_TYPES.get(Path(named).suffix.lower())
     if file_type is not None:
@@ -108,7 +108,8 @@ def describe_content(path: Path) -> str:
     """Describe a file that no driver reads, without quoting it: its content is the user's."""
     suffix = path.suffix.lower()
     if path.is_dir():
-        return f"the directory is not a readable {suffix or 'raster'}: it is incomplete or damaged. Copy it again"
+        kind = suffix or "raster"
+        return f"the directory is not a readable {kind}: it is incomplete or damaged. Copy it again"
     with path.open("rb") as file:
         head = file.read(512)
     if not head:
@@ -124,8 +125,8 @@ def describe_content(path: Path) -> str:
         return _describe_mismatch(path, head, suffix, " or ".join(drivers))
     kind = "a text file" if _is_text(head) else "not a raster of a format that is read"
     return (
-        f"the file is {kind}: expected a raster such as GeoTIFF, JPEG 2000, netCDF, HDF5, GRIB, Zarr or an ASCII"
-        " grid"
+        f"the file is {kind}: expected a raster such as GeoTIFF, JPEG 2000, netCDF, HDF5, GRIB, Zarr"
+        " or an ASCII grid"
     )
 
 
@@ -148,7 +149,7 @@ def _describe_mismatch(path: Path, head: bytes, suffix: str, drivers: str) -> st
 
 
 def _describing_parts(suffix: str) -> tuple[list[str], bool]:
-    """Return the suffixes of files that describe a file beside them, and whether every driver needs one of them."""
+    """Return the suffixes of the files that describe such a file, and whether every driver needs one."""
     by_driver = [file.required for rule in _RULES.values() for file in rule.files if file.suffix == suffix]
     return sorted({part.removeprefix("+") for parts in by_driver for part in parts}), all(by_driver)
 

@@ -1,4 +1,4 @@
-"""The passport and the classes of an SXF map before GDAL reads it: GDAL places only some maps where they belong.
+"""The passport and classes of an SXF map before GDAL reads it: GDAL misplaces some maps.
 
 Found with GDAL 3.12: an EPSG code in the passport moves every point to (0, 0), maps in UTM north of the
 equator get a zone south of it, units and the parameters of other projections are ignored, and a truncated

@@ -33,7 +33,8 @@ class ThumbnailParams(RasterParams):
     size: int = Field(default=512, ge=16, le=4096, description="Pixels of the longer side.")
     bands: list[int] | None = Field(
         default=None,
-        description="One band for grey, three for colours; by default those named red, green, blue, else the first.",
+        description="One band for grey, three for colours; by default those named red, green, blue, else the"
+        " first.",
     )
     percentiles: tuple[float, float] = Field(
         default=(2.0, 98.0), description="Values between these percentiles are stretched."
@@ -107,7 +108,8 @@ class Zonal(BaseModel):
     """Zonal statistics."""
 
     zones: list[dict[str, Any]] = Field(
-        description="Per zone and band: id, band, count (with fractions), sum, mean, min, max, std, properties."
+        description="Per zone and band: id, band, count (with fractions), sum, mean, min, max, std,"
+        " properties."
     )
     zone_count: int
     stats_url: str = Field(description="The same as a JSON file.")

@@ -52,8 +52,8 @@ def read_areas(
 ) -> list[Area]:
     """Read areas from a bbox or a list of them, any GeoJSON, or the href of a vector file.
 
-    `fetch` fetches an href; `layer` is the one to read from it. `name_field` is the property that names an area; by
-    default its id or its index.
+    `fetch` fetches an href; `layer` is the one to read from it. `name_field` is the property that names an
+    area; by default its id or its index.
     """
     areas = []
     for index, area in enumerate(_read(value, fetch, layer)):

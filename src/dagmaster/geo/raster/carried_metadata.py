@@ -113,4 +113,4 @@ def _facts_outside_tiff(raster: DatasetReader, vrt_path: Path) -> Iterator[tuple
 
 def _comparable(value: float | None) -> float | str | None:
     """Return a value that equals itself: NaN does not."""
-    return "nan" if value is not None and value != value else value  # noqa: PLR0124 - only NaN differs from itself
+    return "nan" if value is not None and value != value else value  # noqa: PLR0124 - only NaN does

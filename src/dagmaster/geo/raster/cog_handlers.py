@@ -91,8 +91,8 @@ class ReprojectParams(RasterParams, CogParams):
     nodata: float | None = Field(default=None, description="For pixels without a source pixel.")
     georeference: Georeferences = Field(
         default="auto",
-        description="By what the raster is placed: its grid, ground control points or RPCs; auto takes the first of"
-        " these that it has, or RPCs if there is a dem.",
+        description="By what the raster is placed: its grid, ground control points or RPCs; auto takes the"
+        " first of these that it has, or RPCs if there is a dem.",
     )
     dem: str | None = Field(
         default=None, description="The href of a raster of heights above the ellipsoid, in metres, for RPCs."
@@ -220,7 +220,7 @@ def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
 
 
 def _entry_hrefs(entry: Any) -> list[str]:
-    """Return the rasters that an entry names: an href, an item, or the output of a step with one or many COGs."""
+    """Return the rasters that an entry names: an href, an item, or a step's output with one or many COGs."""
     if isinstance(entry, str):
         return [entry]
     if isinstance(entry, dict):

@@ -142,8 +142,8 @@ class CogResult(BaseModel):
     cog_path: str = Field(description="Same as cog_url; for input_path or cog_path.")
     cog_size_mb: float
     bbox: list[float] | None = Field(
-        description="West, south, east, north, in degrees; west is greater than east across the antimeridian. None off"
-        " the Earth."
+        description="West, south, east, north, in degrees; west is greater than east across the"
+        " antimeridian. None off the Earth."
     )
     crs: str
     bounds: list[float] = Field(description="Left, bottom, right, top in the CRS of the COG.")
@@ -161,14 +161,14 @@ class CogResult(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The sources of a result: pairs of href and version, and the time when the first of them last changed."""
+    """The sources of a result: pairs of href and version, and when the first of them last changed."""
 
     sources: Sequence[tuple[str, str]]
     sidecars: Sequence[tuple[str, str]] = ()
     """The files that belong to the sources."""
     modified: float | None = None
     roots: Sequence[tuple[str, str]] = ()
-    """What the sources themselves were made from, which matters more to a reader: the scene, not its tiles."""
+    """What the sources were made from, which matters more to a reader: the scene, not its tiles."""
 
     @property
     def reported_sources(self) -> Sequence[tuple[str, str]]:
@@ -205,13 +205,13 @@ def _plain_source(ctx: HandlerContext, file: LocalFile) -> RasterSource:
 
 
 def result_name(uri: BlobUri, subdataset: str | None = None) -> str:
-    """Return the name of a result made from this blob: its stem without the fingerprint of an earlier step."""
+    """Return the name of a result made from this blob: its stem without an earlier step's fingerprint."""
     name = strip_fingerprint(uri.stem)
     return name if subdataset is None else f"{name}_{safe_name(subdataset)}"
 
 
 def _source_key(href: str, version: str) -> str:
-    """Return what identifies a source: its checksum, plus its name where that states its place, as N00E006."""
+    """Return what identifies a source: its checksum, and its name if that is its place, such as N00E006."""
     name = href.rpartition("/")[2]
     return f"{version} {name}" if _TILE_NAME.match(name) else version
 
@@ -285,7 +285,8 @@ def publish_cog(
 ) -> CogResult:
     """Write a COG to the scratch folder, check it, publish it, and describe what is published.
 
-    `source` is the raster whose metadata the COG carries: `write` runs in the GDAL environment in which it is read.
+    `source` is the raster whose metadata the COG carries: `write` runs in the GDAL environment in which it is
+    read.
     """
     item_id = _item_id(name, origin, pixel_params)
     options = {} if source is None else source.options
@@ -317,7 +318,7 @@ def describe_cog(
     item_id: str,
     facts: dict[str, Any] | None = None,
 ) -> CogResult:
-    """Return the facts of a COG, if they are not known yet, and its item, with this id unless the params set one.
+    """Return the facts of a COG, unless they are known, and its item, with this id unless params set one.
 
     A source with a plain name keeps its id, whatever its datetime. A source named by its content may be of
     many days, so the datetime is part of the id; as long as it is unknown, the item is marked as undated.
@@ -395,6 +396,6 @@ def _write_and_publish(
 
 
 def _item_id(name: str, origin: Origin, pixel_params: Mapping[str, Any]) -> str:
-    """Return an id that stays the same in later handler versions: it covers sources and params, not the method."""
+    """Return an id that later handler versions keep: it covers sources and params, not the method."""
     text = json.dumps([[href for href, _ in origin.sources], dict(pixel_params)], sort_keys=True, default=str)
     return f"{safe_name(name)}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

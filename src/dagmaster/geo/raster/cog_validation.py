@@ -1,4 +1,4 @@
-"""Check that a GeoTIFF is cloud-optimized, by the rules of GDAL's own validator (validate_cloud_optimized_geotiff).
+"""Check that a GeoTIFF is cloud-optimized, by the rules of GDAL's validate_cloud_optimized_geotiff.
 
 rio-cogeo's check is stricter than GDAL's: it takes a level as wide as its blocks for untiled, and an overview
 of one pixel's width for an invalid one. Portrait rasters and single rows are valid COGs here, as they are for
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SMALL_PIXELS: Final = 512
 """An image whose sides are at most this long need not be tiled."""
 _MAX_STRIP_PIXELS: Final = 1024
-"""A block as wide as the image may be a tile up to this width; beyond it, the image is taken to be in strips."""
+"""A block as wide as the image may be a tile up to this width; beyond it, the image is in strips."""
 _TILE_MULTIPLE: Final = 16
 """Both sides of a TIFF tile are multiples of this; the height of a strip need not be one."""
 _HEADER_BYTES: Final = (8, 16)

@@ -222,7 +222,7 @@ def grid_part(raster: DatasetReader, grid: Grid, window: PixelWindow) -> Grid:
 
 
 def _pixel_range(begin: float, end: float, size: int) -> tuple[int, int]:
-    """Return the first pixel and the number of pixels from `begin` to `end`; GDAL's grid may end half a pixel early."""
+    """Return the first pixel and how many there are up to `end`; GDAL's grid may end half a pixel early."""
     first = max(0, min(math.floor(begin), size - 1 if begin < size + 1 else size))
     return first, min(size, max(math.ceil(end), 1 if end > -1 else 0)) - first
 

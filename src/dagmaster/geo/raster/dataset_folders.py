@@ -1,4 +1,4 @@
-"""Rasters that are directories, as Zarr is, or that are in a zip archive: unpacked into a folder of our own."""
+"""Rasters that are directories, such as Zarr, or in a zip archive: unpacked into a folder of ours."""
 
 from __future__ import annotations
 

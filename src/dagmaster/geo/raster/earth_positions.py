@@ -147,7 +147,7 @@ def crs_code(crs: CRS) -> str | None:
 
 
 def storable_crs(crs: CRS) -> CRS:
-    """Return a CRS that GeoTIFF can store: a projected one without its height, which no pixel has a value for."""
+    """Return a CRS that GeoTIFF can store: a projected one without its height, which no pixel has."""
     own = pyproj.CRS.from_wkt(crs.to_wkt(version="WKT2_2019"))
     is_solid = own.is_projected and not own.is_compound and len(own.axis_info) > 2  # noqa: PLR2004 - a plane
     return CRS.from_wkt(own.to_2d().to_wkt()) if is_solid else crs

@@ -154,7 +154,7 @@ class Mounted(BaseModel):
 
 @handler("raster.blob_to_mount", queue=HEAVY, timeout_seconds=7200, aliases=["raster_blob_to_mount"])
 def blob_to_mount(ctx: HandlerContext, params: MountParams) -> Mounted:
-    """Copy a file and those that belong to it to the mount, a folder that outlives the task, unless they are there."""
+    """Copy a file and its companions to the mount, which outlives the task, unless they are there."""
     with require_extra("raster"):
         from dagmaster.geo.raster.sidecars import find_sidecars
     uri = params.uri(ctx)

@@ -68,7 +68,7 @@ def raster_footprint(crs: CRS, affine: Affine, width: int, height: int) -> Footp
 
 @lru_cache(maxsize=16)
 def _cached_footprint(crs: CRS, affine: Affine, width: int, height: int) -> Footprint | None:
-    """Return the footprint of a pixel grid: a COG is described three times, before and after it is published."""
+    """Return the footprint of a pixel grid; cached, since a COG is described three times."""
     a, b, c, d, e, f = tuple(affine)[:6]
     return _footprint(
         crs, lambda u, v: (a * u * width + b * v * height + c, d * u * width + e * v * height + f)
@@ -144,7 +144,7 @@ def _outline_footprint(longitudes: Any, latitudes: Any) -> Footprint:
 
 
 def _reach(values: Any) -> tuple[float, float]:
-    """Return the minimum and maximum of a ring between its points: on each side, those of parabolas through three."""
+    """Return the minimum and maximum of a ring between its points, by parabolas through three points."""
     sides = np.lib.stride_tricks.sliding_window_view(values, _POINTS_PER_SIDE + 1)[::_POINTS_PER_SIDE]
     first, middle, last = sides[:, :-2], sides[:, 1:-1], sides[:, 2:]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""How the pixels of a raster relate to a CRS: by a geotransform, by ground control points, or by a sensor model (RPCs).
+"""How pixels relate to a CRS: by a geotransform, ground control points, or a sensor model (RPCs).
 
 Only a geotransform makes a grid. The other two are warped to one, as `gdalwarp` does.
 """
@@ -35,7 +35,7 @@ _KIND_NAMES: Final = {"grid": "geotransform and CRS", "gcps": "ground control po
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Georeference:
-    """What is needed to find the place of a pixel: `affine`, `gcps` or `rpcs`, and the CRS that they refer to."""
+    """What is needed to find the place of a pixel: `affine`, `gcps` or `rpcs`, and their CRS."""
 
     kind: GeoreferenceKind
     crs: CRS
@@ -68,7 +68,7 @@ def find_georeference(
     dem: str | None = None,
     ground_height: float = 0.0,
 ) -> Georeference:
-    """Return the georeference of a raster: the one chosen, or the first of geotransform, control points and RPCs.
+    """Return the chosen georeference of a raster, or the first of geotransform, control points and RPCs.
 
     A DEM asks for RPCs. A raster without a georeference is `invalid_input`.
     """

@@ -289,7 +289,7 @@ def _fit_to_rim(source: Grid, grid: Grid, warp: Warp) -> Grid:
 
 
 def _grid_across_antimeridian(source: Grid, crs: CRS, warp: Warp) -> tuple[Affine, int, int] | None:
-    """Return a grid in degrees that continues beyond 180 for a raster that does: GDAL's would span the Earth."""
+    """Return a grid in degrees beyond 180 for a raster that continues there: GDAL's would span the Earth."""
     if not crs.is_geographic or source.crs.is_geographic:
         return None
     footprint = raster_footprint(source.crs, source.affine, source.width, source.height)
@@ -305,7 +305,7 @@ def _grid_across_antimeridian(source: Grid, crs: CRS, warp: Warp) -> tuple[Affin
 
 @contextlib.contextmanager
 def open_warped(raster: DatasetReader, grid: Grid, warp: Warp) -> Iterator[Any]:
-    """Open the raster on this grid, warped block by block as it is read; unchanged if it already has that grid.
+    """Open the raster on this grid, warped block by block; unchanged if it already has that grid.
 
     Names, units and colours of its bands are kept. Pixels without a source pixel are nodata; where an integer
     type has no nodata value, they are masked. Pixels that the source masks stay masked.

@@ -51,8 +51,8 @@ class Validated(BaseModel):
     crs: str | None = Field(description="None for a file that contains several rasters, if none is named.")
     bounds: list[float] | None = Field(description="Left, bottom, right, top in the CRS of the raster.")
     bbox: list[float] | None = Field(
-        description="West, south, east, north, in degrees; west is greater than east across the antimeridian. None off"
-        " the Earth."
+        description="West, south, east, north, in degrees; west is greater than east across the"
+        " antimeridian. None off the Earth."
     )
     sha256: str | None = Field(
         description="The checksum; None if the raster was inspected in an object store."

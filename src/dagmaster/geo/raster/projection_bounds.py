@@ -38,7 +38,7 @@ _OWN_CODE: Final = re.compile(r',AUTHORITY\["[^"]*","[^"]*"\]\]$')
 
 
 def require_representable(source: Grid, crs: CRS) -> None:
-    """Reject what a projection cannot represent: poles in Mercator, and rasters on both sides of its boundary."""
+    """Reject what a projection cannot represent: poles in Mercator, rasters on both sides of its boundary."""
     footprint = raster_footprint(source.crs, source.affine, source.width, source.height)
     if footprint is None:
         # The limits below are those of maps of the Earth.
@@ -68,7 +68,7 @@ def require_representable(source: Grid, crs: CRS) -> None:
 
 
 def normalize_longitudes(source: Grid) -> Grid:
-    """Return a grid in degrees that continues beyond 180 with all longitudes from -180 to 180, as PROJ expects.
+    """Return a grid in degrees beyond 180 with all longitudes from -180 to 180, as PROJ expects.
 
     A grid entirely beyond 180 is shifted by 360 degrees; one on both sides gets a prime meridian in its
     middle.
@@ -129,7 +129,10 @@ def _split_advice(source: Grid) -> str:
     A pixel column across 180 is in neither.
     """
     if not source.crs.is_geographic:
-        return "EPSG:3832 or a UTM zone; or reproject it to EPSG:4326 first, and split that at 180 with raster.clip"
+        return (
+            "EPSG:3832 or a UTM zone; or reproject it to EPSG:4326 first,"
+            " and split that at 180 with raster.clip"
+        )
     left, south, right, north = source.bounds
     pixel = abs(source.affine.a)
     column = ((_HALF_CIRCLE - left) % _FULL_CIRCLE) / pixel

@@ -1,4 +1,4 @@
-"""A TIFF tag that names the sources of a COG, for readers that find the file without the task that wrote it."""
+"""A TIFF tag that names the sources of a COG, for readers who have only the file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TAG: Final = "DAGMASTER_MADE_OF"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenanceTag:
-    """The sources, as pairs of href and version, and when the first of them last changed (seconds since 1970)."""
+    """The sources as pairs of href and version; when the first of them last changed (seconds since 1970)."""
 
     sources: Sequence[tuple[str, str]] = field(default_factory=tuple)
     modified: float | None = None
@@ -71,7 +71,7 @@ def trace_sources(rasters: Sequence[RasterSource], share: Share) -> ProvenanceTa
 def open_with_tag(
     source: DatasetReader | Any, text: str, vrt_path: Path, template: DatasetReader | Any
 ) -> Iterator[DatasetReader]:
-    """Open the raster with the tag added unless it is empty, through a temporary VRT: a COG cannot be changed later.
+    """Open the raster with the tag, unless it is empty, through a VRT: a COG cannot be changed later.
 
     The VRT has the metadata domains of `template`, and no overviews: those of a source would be copied,
     however they were made.

@@ -1,4 +1,4 @@
-"""The raster that a handler reads: fetched as a whole, or read in place for work that needs a small part of it.
+"""The raster that a handler reads: fetched as a whole, or read in place if a small part is needed.
 
 Either way its sidecars are used with it, and are part of what identifies it.
 """
@@ -114,8 +114,8 @@ def locate_raster(
 ) -> RasterSource:
     """Return the raster in place; fetch it only if GDAL cannot read it there.
 
-    `version`, `size` and `sidecars` come from a plan, which may be outdated: a raster that differs from them is
-    rejected, and results are named only by what the raster itself states.
+    `version`, `size` and `sidecars` come from a plan, which may be outdated: a raster that differs from them
+    is rejected, and results are named only by what the raster itself states.
     """
     source = _choose(ctx, _locate(ctx, uri), subdataset)
     if size is not None and source.size != size:

@@ -32,7 +32,7 @@ MIN_KEEP_HOURS = 24.0
 
 
 def copy_to_mount(ctx: HandlerContext, *uris: BlobUri, keep_hours: float = KEEP_HOURS) -> list[LocalFile]:
-    """Return copies of blobs in one folder of the mount: the existing ones, or new ones, complete or not at all.
+    """Return copies of blobs in one folder of the mount: existing ones or new ones, all or none.
 
     The first is a file, the others belong to it. `keep_hours` may extend the lifetime of existing copies,
     never shorten it.

@@ -105,7 +105,7 @@ def find_sidecars(ctx: HandlerContext, uri: BlobUri) -> list[BlobInfo]:
 
 
 def _is_result(ctx: HandlerContext, uri: BlobUri) -> bool:
-    """Return whether a raster is a result named by its content: what a viewer leaves beside it is no part of it.
+    """Return whether a raster is a result named by its content: what a viewer adds is no part of it.
 
     It also spares the mosaic of a thousand tiles four thousand listings.
     """
@@ -135,7 +135,7 @@ def sidecar_names(name: str) -> set[str]:
 
 
 def _sensor_names(stem: str) -> Iterator[str]:
-    """Yield the names that files of some satellites have beside an image, and that do not begin with its own."""
+    """Yield the names of files next to an image of some satellites that do not begin with its name."""
     tile = _PLEIADES_TILE.fullmatch(stem)
     if tile is not None:
         whole = stem[len("IMG_") :]
@@ -162,8 +162,8 @@ def stage_raster(
 ) -> StagedRaster:
     """Put a raster and its sidecars into a folder of their own.
 
-    `options` are those with which GDAL reads the raster in an object store. The folder then holds descriptions of byte
-    ranges instead of links.
+    `options` are those with which GDAL reads the raster in an object store. The folder then holds
+    descriptions of byte ranges instead of links.
     """
     folder = _Folder(ctx, raster.name, is_remote=options is not None)
     name = raster.name if options is not None else _name_for_gdal(raster)

@@ -61,6 +61,6 @@ def choose_subdataset(path: str, name: str) -> SubdatasetPath:
 
 
 def _short_name(gdal_name: str, path: str) -> str:
-    """Return what distinguishes a subdataset: `t2m` of `NETCDF:"/a/b.nc":t2m`, `2` of `GTIFF_DIR:2:/a/b.tif`."""
+    """Return the name of a subdataset: `t2m` of `NETCDF:"/a/b.nc":t2m`, `2` of `GTIFF_DIR:2:/a/b.tif`."""
     before, _, after = gdal_name.partition(path)
     return after.strip('":/') or before.partition(":")[2].strip('":/')

@@ -1,4 +1,4 @@
-"""The CRS of a raster whose file states none: that of a .prj file beside it, or WGS 84 for coordinates in degrees.
+"""The CRS of a raster whose file has none: from a .prj file, or WGS 84 for coordinates in degrees.
 
 GDAL reads a .prj file only for some formats, and takes netCDF's longitudes and latitudes for numbers unless
 they have a grid mapping, which most files of weather and climate data have not. The CRS is written into the
@@ -82,7 +82,7 @@ def _report_unused(projection: RasterPart | None, files: Sequence[str]) -> list[
 
 
 def _is_in_degrees(raster: DatasetReader) -> bool:
-    """Return whether the coordinates of a netCDF file are longitudes and latitudes, and no grid mapping is named."""
+    """Return whether coordinates of a netCDF file are longitudes and latitudes, without a grid mapping."""
     tags = raster.tags()
     units = {value for key, value in tags.items() if key.endswith("#units")}
     names = {value for key, value in tags.items() if key.endswith("#standard_name")}

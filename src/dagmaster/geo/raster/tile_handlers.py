@@ -42,7 +42,8 @@ class Tiling(BaseModel):
     """The tiles of a raster."""
 
     tiles: list[dict[str, Any]] = Field(
-        description="Each with index, column, row, window (column, row, width, height), bbox, footprint, crs, href."
+        description="Each with index, column, row, window (column, row, width, height), bbox, footprint,"
+        " crs, href."
     )
     count: int
     columns: int
@@ -143,7 +144,7 @@ class TileBatch(BaseModel):
     aliases=["raster_process_tile_batch"],
 )
 def process_tile_batch(ctx: HandlerContext, params: TileBatchParams) -> TileBatch:
-    """Write the COGs of many tiles with a checkpoint after each; a later attempt resumes after the last one."""
+    """Write the COGs of many tiles, a checkpoint after each; a later attempt resumes after the last one."""
     # The checkpoint holds only the count: finished results are found by their names.
     resumed_from = int((ctx.checkpoint_data or {}).get("done", 0))
     tiles: list[dict[str, Any]] = []

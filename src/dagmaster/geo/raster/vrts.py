@@ -1,4 +1,4 @@
-"""VRTs that dagmaster writes: rasters composed of windows or bands of other rasters, read by GDAL block by block.
+"""VRTs that dagmaster writes: rasters of windows or bands of other rasters, read block by block.
 
 A user's VRT is never opened, since it may reference any file. These reference only files that were checked
 before.
@@ -58,8 +58,8 @@ def open_vrt(
 ) -> Iterator[DatasetReader]:
     """Open a raster composed of windows, with the bands of `template`; a later source covers an earlier one.
 
-    `skip_nodata`: pixels without data in one source do not cover another. The VRT is written to `vrt_path`; a short one
-    may stay in memory.
+    `skip_nodata`: pixels without data in one source do not cover another. The VRT is written to `vrt_path`; a
+    short one may stay in memory.
     """
     root = dataset_element(grid)
     _add_tags(root, template.tags())

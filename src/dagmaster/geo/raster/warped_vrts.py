@@ -55,8 +55,8 @@ def warp_to_xml(
 ) -> str:
     """Return the VRT that warps a raster to a grid.
 
-    `nodata` is the value of pixels without a source pixel. With `add_mask`, one more band holds the mask. `tolerance`
-    is the position error in pixels; 0 is exact.
+    `nodata` is the value of pixels without a source pixel. With `add_mask`, one more band holds the mask.
+    `tolerance` is the position error in pixels; 0 is exact.
     """
     root = dataset_element(grid, subClass="VRTWarpedDataset")
     for band in raster.indexes:

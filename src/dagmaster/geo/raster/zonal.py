@@ -46,7 +46,7 @@ def zonal_statistics(
     bands: Sequence[int] = (1,),
     on_batch: Callable[[int, int], None] = lambda _done, _count: None,
 ) -> list[dict[str, Any]]:
-    """Return count (of pixels, with fractions), sum, mean, min, max and std per zone and band; None without data.
+    """Return count (with fractions of pixels), sum, mean, min, max, std per zone and band; None without data.
 
     Nodata and masked pixels are excluded; scale and offset of the band are applied.
     """
@@ -77,7 +77,7 @@ def zonal_statistics(
 
 
 class _NanRasterSource(RasterioRasterSource):  # type: ignore[misc]
-    """A source that reads masked pixels as NaN: exactextract 0.3 counts those of a masked array in partial zones."""
+    """A source that reads masked pixels as NaN: exactextract 0.3 counts masked ones in partial zones."""
 
     def nodata_value(self) -> None:
         """Return None: NaN takes its place."""

@@ -1,4 +1,4 @@
-"""Bounding boxes in degrees: parse them, split them at the antimeridian, and compute them from GeoJSON geometries."""
+"""Bounding boxes in degrees: parse them, split them at the antimeridian, compute them from GeoJSON."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _WORLD: Final[BBox] = (-180.0, -90.0, 180.0, 90.0)
 
 
 def extend_extent(collection: dict[str, Any], items: Iterable[CheckedItem]) -> dict[str, Any]:
-    """Return the collection with its extent extended to include its own items; the same object if nothing changes.
+    """Return the collection with an extent that includes its items; the same object if nothing changes.
 
     An extent never shrinks. A collection without items states all time and possibly the whole world: its
     first items replace both. An extent that cannot be parsed is left unchanged.

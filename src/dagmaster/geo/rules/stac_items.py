@@ -128,7 +128,7 @@ def item_interval(item: dict[str, Any]) -> tuple[datetime, datetime]:
 
 
 def is_off_earth(item: dict[str, Any]) -> bool:
-    """Return whether an item has no geometry in WGS 84 but a place in a CRS of its own, as a lunar raster has."""
+    """Return whether an item has no geometry in WGS 84 but a place in another CRS, such as a lunar one."""
     properties = item.get("properties") or {}
     has_own_place = properties.get("proj:bbox") and (
         properties.get("proj:code") or properties.get("proj:wkt2")

@@ -144,7 +144,8 @@ class RebuildParams(PlaceParams):
 
     collection_id: str | None = Field(
         default=None,
-        description="The collection to rebuild, also of files without an item. Default: all; the container's name.",
+        description="The collection to rebuild, also of files without an item. Default: all; the container's"
+        " name.",
     )
     remove_missing: bool = Field(default=False, description="Remove items whose file is missing.")
     allow_all: bool = Field(default=False, description="Allow remove_missing to remove every item.")
@@ -159,7 +160,7 @@ class Rebuilt(Indexed):
 
 @handler("stac.rebuild", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["rebuild_stac"])
 def rebuild(ctx: HandlerContext, params: RebuildParams) -> Rebuilt:
-    """Update the catalog from the storage: read each raster again, and keep what its item states beyond the file."""
+    """Update the catalog from the storage: read each raster again; keep what only its item states."""
     collection = params.collection_id or params.container_name
     items = referenced_blobs(ctx) | (
         referenced_blobs(ctx, params.collection_id) if params.collection_id else {}
@@ -268,7 +269,8 @@ class RepairParams(BaseModel):
     collection_id: str | None = Field(default=None, description="Default: all collections.")
     policy: Literal["report", "repair", "remove"] = Field(
         default="report",
-        description="report: change nothing. repair: repair what can be repaired. remove: also remove what cannot.",
+        description="report: change nothing. repair: repair what can be repaired. remove: also remove what"
+        " cannot.",
     )
     allow_all: bool = Field(default=False, description="Allow policy remove to remove every item.")
 

@@ -117,7 +117,8 @@ class ItemParams(StrictParams):
     href: str | None = Field(default=None, description="Alias of cog_url; or a STAC item in a .json file.")
     collection_id: str | None = Field(
         default=None,
-        description="The collection; created if it does not exist. Default: the item's own, else default-collection.",
+        description="The collection; created if it does not exist. Default: the item's own, else"
+        " default-collection.",
     )
     item_id: str | None = Field(
         default=None, description="The id. Default: the item's own, or derived from the file name."
@@ -135,8 +136,8 @@ class ItemParams(StrictParams):
     )
     metadata: dict[str, Any] | None = Field(
         default=None,
-        description="More properties with lower precedence: only names with a prefix and STAC's common metadata are"
-        " used.",
+        description="More properties with lower precedence: only names with a prefix and STAC's common"
+        " metadata are used.",
     )
     preview_url: str | None = Field(default=None, description="An image for the asset thumbnail.")
 

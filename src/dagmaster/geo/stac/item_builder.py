@@ -89,7 +89,7 @@ _IMAGE_TYPES: Final = {
 
 
 def file_item_id(uri: BlobUri, datetime: str | None = None) -> str:
-    """Return the id for the item of a file: its name, with a digest of its URI or the fingerprint it already has.
+    """Return the id of a file's item: its name with a digest of its URI, or the fingerprint it has.
 
     A file named by its content may be of many days, so a stated datetime is then part of the id.
     """

@@ -101,7 +101,7 @@ def _valid_assets(item: dict[str, Any], missing: MissingAssets) -> dict[str, Any
 
 
 def _corrected_bbox(item: dict[str, Any]) -> dict[str, Any]:
-    """Return the bbox of the geometry if the item's own is missing or differs; across the antimeridian keep its own."""
+    """Return the bbox of the geometry if the item's own is missing or differs, unless it crosses 180."""
     try:
         bounds = geometry_bounds(item.get("geometry"), "")
     except PermanentError:
@@ -110,6 +110,7 @@ def _corrected_bbox(item: dict[str, Any]) -> dict[str, Any]:
         own = item_bbox(item)
     except PermanentError:
         return {"bbox": list(bounds)}
-    is_across = len(split_at_antimeridian(own)) > 1 and bounds[2] - bounds[0] > 180  # noqa: PLR2004 - half of the world
+    is_wide = bounds[2] - bounds[0] > 180  # noqa: PLR2004 - half of the world
+    is_across = is_wide and len(split_at_antimeridian(own)) > 1
     is_close = all(abs(side - bound) <= ROUNDING_DEGREES for side, bound in zip(own, bounds, strict=True))
     return {} if is_across or is_close else {"bbox": list(bounds)}

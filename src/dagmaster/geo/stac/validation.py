@@ -1,4 +1,4 @@
-"""Validate STAC documents twice: with the models of stac-pydantic, and with the core schemas that pystac ships.
+"""Validate STAC documents twice: by the models of stac-pydantic, and by the core schemas of pystac.
 
 Offline: schemas of extensions, which are named by URL, are not fetched.
 """

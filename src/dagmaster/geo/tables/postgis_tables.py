@@ -270,7 +270,7 @@ def _comment(connection: Connection[Any], table: str) -> str:
 
 
 def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
-    """Return the spec of a table from the system catalog; None if it is missing or was not created by dagmaster."""
+    """Return the spec of a table from the system catalog; None if dagmaster has not created it."""
     if not _table_exists(connection, table):
         return None
     rows = connection.execute(

@@ -1,4 +1,4 @@
-"""Split geometries in degrees that cross the antimeridian or go around a pole, so that each part lies within ±180.
+"""Split geometries that cross the antimeridian or go around a pole into parts within ±180 degrees.
 
 After reprojection to degrees, a ring across the antimeridian jumps from 179 to -179, as if it went around the
 Earth. Unwrapped (179, 181) it is continuous, and is split at ±180. A ring that returns 360 degrees away goes

@@ -202,7 +202,7 @@ def _is_binary(arrow_type: pa.DataType) -> bool:
 
 
 def _has_text_keys(arrow_type: pa.DataType) -> bool:
-    """Return whether all maps in a nested type have text keys: those become objects, others lists of pairs."""
+    """Return whether all maps in a nested type have text keys and so become objects, not lists of pairs."""
     if pa.types.is_map(arrow_type):
         return pa.types.is_string(arrow_type.key_type) and _has_text_keys(arrow_type.item_type)
     return all(_has_text_keys(arrow_type.field(index).type) for index in range(arrow_type.num_fields))
@@ -239,7 +239,8 @@ def _encode_json(value: Any) -> str:
     """
     match value:
         case dict():
-            return f"{{{', '.join(f'{_encode_json(str(key))}: {_encode_json(item)}' for key, item in value.items())}}}"
+            pairs = (f"{_encode_json(str(key))}: {_encode_json(item)}" for key, item in value.items())
+            return f"{{{', '.join(pairs)}}}"
         case list() | tuple():
             return f"[{', '.join(_encode_json(item) for item in value)}]"
         case Decimal():

@@ -64,7 +64,7 @@ class Shape:
 
 
 def linearize_unsupported(value: bytes | str, step_degrees: float = CURVE_STEP_DEGREES) -> bytes | None:
-    """Return a geometry that shapely does not know as WKB of simple features; None if it is not of such a type."""
+    """Return a geometry that shapely does not know as WKB of simple features; None for other geometries."""
     try:
         shape = parse(value)
         return None if shape.is_simple_feature else linearize(shape, step_degrees)

@@ -42,8 +42,8 @@ def upload_chunk(ctx: HandlerContext, params: UploadParams) -> Uploaded:
     chunk_id = params.chunk_id or (chunk and chunk.chunk_id)
     href = params.href or (chunk and chunk.href)
     if not (table and chunk_id and href):
-        raise PermanentError("name a chunk: an entry of the chunks of vector.prepare, or table, chunk_id and href",
-                             kind="invalid_params")  # fmt: skip
+        message = "name a chunk: an entry of the chunks of vector.prepare, or table, chunk_id and href"
+        raise PermanentError(message, kind="invalid_params")
     source, replace = ("", False) if chunk is None else (chunk.source, chunk.replace)
     rows = pipeline.upload_chunk(ctx, table, chunk_id, href, source=source, replace=replace)
     return Uploaded(table=table, chunk_id=chunk_id, rows=rows)

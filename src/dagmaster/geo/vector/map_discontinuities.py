@@ -1,4 +1,4 @@
-"""Find edges that a projection tears: their ends lie on both sides of its boundary, so the line spans the whole map.
+"""Find edges that a projection tears: with ends on both sides of its boundary, they span the whole map.
 
 Each point of such a geometry is correct. So an edge that is long on the map is halved repeatedly, keeping the
 half that is longer there: on a continuous map, the remainder shrinks to nothing.

@@ -73,7 +73,8 @@ class GeometryRules(BaseModel):
         default=CURVE_STEP_DEGREES,
         gt=0,
         le=45,
-        description="The angle that a chord of an arc spans at most. At 4 degrees it deviates by 0.06 % of the radius.",
+        description="The angle that a chord of an arc spans at most. At 4 degrees it deviates by 0.06 % of"
+        " the radius.",
     )
 
 

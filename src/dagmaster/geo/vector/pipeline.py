@@ -136,7 +136,7 @@ def save_prepared(ctx: HandlerContext, prepared: Prepared) -> str:
 
 
 def load_prepared(ctx: HandlerContext, href: str, *, done: int) -> Prepared | None:
-    """Load what an earlier attempt prepared; None if it, or a chunk after the first `done`, must be prepared again."""
+    """Load what an earlier attempt prepared; None if it, or a chunk after the first `done`, is missing."""
     try:
         prepared = Prepared.model_validate_json(ctx.blobs.read(ctx.blobs.resolve(href)))
     except BlobNotFound:

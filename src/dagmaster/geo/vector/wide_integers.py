@@ -31,7 +31,7 @@ _MAX_NUMBER_BYTES: Final = 1_000_000
 
 
 def quote_wide_integers(path: Path) -> int:
-    """Replace a file of JSON by a copy in which integers beyond 64 bits are texts, if there are any; return how many.
+    """Replace a JSON file by a copy with integers beyond 64 bits as text, if it has any; return how many.
 
     `path` is an entry of a folder of ours. If it is a link, the file it leads to is not changed.
     """
@@ -102,7 +102,7 @@ def _end_of(match: re.Match[bytes] | None) -> int:
 
 
 def _is_wide(token: bytes) -> bool:
-    """Return whether GDAL would change an integer: of 20 letters and more it makes a floating-point number."""
+    """Return whether GDAL would change an integer: it reads 20 letters or more as a float."""
     if not token.removeprefix(b"-").isdigit():
         return False
     return len(token) > _MIN_DIGITS or (len(token) == _MIN_DIGITS and int(token) > _MAX_INTEGER)

@@ -1,4 +1,4 @@
-"""Administration: keys of callers, the audit trail, the schema of the database, its invariants and metrics."""
+"""Administration: keys of callers, the audit trail, the database's schema, invariants and metrics."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ async def retry(
     dry_run: DryRun = False,
     wait_seconds: WaitSeconds = 5.0,
 ) -> JSONResponse:
-    """Run one node again: one that failed or was cancelled, or at once one that waits for its next attempt."""
+    """Run one node again: one that failed or was cancelled; or at once one that waits for a retry."""
     if dry_run:
         return JSONResponse((await plan_retry(app, job_id, node_id)).to_dict())
     result = await retry_node(app, job_id, node_id, sent_by=caller.name, wait_seconds=wait_seconds)

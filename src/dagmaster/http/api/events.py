@@ -57,7 +57,9 @@ async def events(
 @routes.get("/events", Scope.READ, "EventViewPage")
 async def events_across_jobs(
     app: App,
-    type: Annotated[list[str] | None, Query(max_length=50, description="Repeatable.")] = None,  # noqa: A002 - its name
+    type: Annotated[  # noqa: A002 - its name
+        list[str] | None, Query(max_length=50, description="Repeatable.")
+    ] = None,
     since: Time = None,
     cursor: Cursor = None,
     limit: Limit = 100,

@@ -35,7 +35,8 @@ class DrainBody(Body):
         ge=0,
         le=MAX_GRACE_SECONDS,
         allow_inf_nan=False,
-        description="When a worker releases what still runs; null: it lets every task finish. Not for an orchestrator.",
+        description="When a worker releases what still runs; null: it lets every task finish. Not for an"
+        " orchestrator.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Jobs whose graph is built in code, and tasks that are added to a job: as JSON, or as lines for large graphs.
+"""Jobs with a graph built in code, and tasks added to a job: as JSON, or as lines for large graphs.
 
 The names of functions are checked by the workers, which run only those of modules that their operators
 allowed.
@@ -202,7 +202,7 @@ async def submit(
 async def submit_lines(
     app: App, caller: Caller, compiler: Compiler, request: Request, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
-    """Submit a job with a large graph of its own: NDJSON (application/x-ndjson), also with gzip, at most 64 MiB.
+    """Submit a job with a large graph: NDJSON (application/x-ndjson), also with gzip, at most 64 MiB.
 
     First a line {"job": …}, then lines {"task": …}, {"group": …}, {"dependency": …}. All of it is stored, or
     nothing.
@@ -320,7 +320,7 @@ _LINES: Final[dict[str, type[TaskBody | GroupBody | DependencyBody]]] = {
 def read_lines(
     content: tuple[bytes, bool], default_queue: str | None, *, has_job: bool
 ) -> tuple[GraphJob | None, GraphPart]:
-    """Return the job and the graph of a body of lines; raise `RequestInvalid` with the number of a bad line."""
+    """Return the job and the graph of a body of lines; raise `RequestInvalid` with the first bad line."""
     builder = PartBuilder(default_queue)
     job: GraphJob | None = None
     for number, line in enumerate(_lines(*content), 1):
@@ -347,7 +347,7 @@ def read_lines(
 
 
 def parse_line(number: int, line: bytes) -> Any:
-    """Return the value of a line, which is as strict as any other JSON; raise `RequestInvalid` with its number."""
+    """Return the value of a line of strict JSON; raise `RequestInvalid` with the number of the line."""
     try:
         return parse_json(line)
     except ValueError as error:
@@ -365,7 +365,7 @@ def _lines(content: bytes, is_compressed: bool) -> Iterator[bytes]:
 
 
 def _decompress(content: bytes) -> bytes:
-    """Decompress gzip; raise if it is none, or would be too large: a small body may decompress to terabytes."""
+    """Decompress gzip; raise if it is not gzip or too large: a small body may decompress to terabytes."""
     reader = zlib.decompressobj(wbits=31)
     try:
         data = reader.decompress(content, MAX_LINES_BYTES)

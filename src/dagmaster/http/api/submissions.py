@@ -26,7 +26,8 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=MAX_KEY,
-        description="The same key and body: the same job, however often it is sent. Instead of the field of the body.",
+        description="The same key and body: the same job, however often it is sent. Instead of the field of"
+        " the body.",
         examples=["order-4711"],
     ),
 ]

@@ -101,4 +101,7 @@ def _explain(key: str, error: DagmasterError) -> str:
         return "Enter a key."
     if isinstance(error, LoginRejected):
         return sentence_of(str(error))
-    return "This key is not known here, or it has expired or was revoked. Create one with: dagmaster keys create NAME"
+    return (
+        "This key is not known here, or it has expired or was revoked."
+        " Create one with: dagmaster keys create NAME"
+    )
