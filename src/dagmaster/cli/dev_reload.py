@@ -8,21 +8,21 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.cli.dev_publication import MODULES_LINE, WORKFLOWS_LINE
-from dagmaster.cli.file_watch import FileWatch, list_folder
 from dagmaster.cli.service_supervisor import print_status
 from dagmaster.text_format import format_count, format_list
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dagmaster.cli.service_supervisor import ServiceSupervisor
 
 POLL_SECONDS: Final = 0.5
 """How often files are polled. A change counts once a poll finds no more: editors write in steps."""
 WORKER: Final = "worker"
+_SUFFIXES: Final = frozenset({".py", ".yaml", ".yml"})
 
 
 class WorkflowReloader:
@@ -179,3 +179,57 @@ def _shown(path: Path) -> str:
     """Return a path as a person writes it: below the working directory, relative to it."""
     folder = Path.cwd()
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+class Changes(NamedTuple):
+    """Files that are new or have other content, and files that are gone."""
+
+    changed: list[Path]
+    removed: list[Path]
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.removed)
+
+
+class FileWatch:
+    """Watches Python and YAML files: named ones, those in named folders, and Python files of packages.
+
+    It compares their times: that needs no system service, and works in network folders.
+    """
+
+    def __init__(self, paths: Iterable[Path], packages: Iterable[Path] = ()) -> None:
+        self._paths = list(dict.fromkeys(paths))
+        self._packages = list(dict.fromkeys(packages))
+        self._states = self._scan()
+
+    @property
+    def files(self) -> list[Path]:
+        """Return the files as they were seen last."""
+        return list(self._states)
+
+    def poll(self) -> Changes:
+        """Return what changed since the last call."""
+        before, self._states = self._states, self._scan()
+        changed = [file for file, state in self._states.items() if before.get(file) != state]
+        return Changes(changed, [file for file in before if file not in self._states])
+
+    def _scan(self) -> dict[Path, tuple[int, int, int]]:
+        states = {}
+        for file in self._list():
+            try:
+                status = file.stat()
+            except OSError:
+                continue
+            states[file] = (status.st_mtime_ns, status.st_size, status.st_ino)
+        return states
+
+    def _list(self) -> Iterator[Path]:
+        for path in self._paths:
+            yield from list_folder(path) if path.is_dir() else [path]
+        for package in self._packages:
+            yield from sorted(package.rglob("*.py"))
+
+
+def list_folder(folder: Path) -> list[Path]:
+    """Return the Python and YAML files of a folder, without those in its folders."""
+    return sorted(file for file in folder.iterdir() if file.suffix in _SUFFIXES)

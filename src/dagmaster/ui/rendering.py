@@ -6,8 +6,11 @@ block of the template, by default its content: for drawers, dialogs and lists th
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from importlib.resources import files
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
@@ -16,8 +19,6 @@ from dagmaster.application.api_keys import allows
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.navigation import FEATURES, TERMS, navigation_for
 from dagmaster.ui.notices import clear_notice, take_notice
-from dagmaster.ui.pages.shell import Shell
-from dagmaster.ui.pages.statuses import status_look
 from dagmaster.ui.sessions import session_key, token_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.api_keys import Caller
     from dagmaster.ui.assets import Assets
-    from dagmaster.ui.pages.shell import Titled
+    from dagmaster.ui.navigation import Feature, Mode, NavigationSection, Terms
+    from dagmaster.ui.notices import Notice
     from dagmaster.ui.site import Site
 
 CONTENT_SECURITY_POLICY: Final = (
@@ -51,6 +53,45 @@ _MACROS: Final = (
     "charts.html",
     "members.html",
 )
+
+
+class Titled(Protocol):
+    """A page: a frozen dataclass with a title."""
+
+    @property
+    def title(self) -> str:
+        """Return what the tab of the browser shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shell:
+    """The shell of a page. `token`: what every form of the viewer's session contains."""
+
+    title: str
+    path: str
+    user: str
+    token: str
+    can_operate: bool
+    can_submit: bool
+    can_administer: bool
+    navigation: tuple[NavigationSection, ...]
+    mode: Mode
+    terms: Terms
+    features: frozenset[Feature]
+    theme: str
+    version: str
+    notice: Notice | None
+
+    def is_current(self, path: str) -> bool:
+        """Return whether an item of the navigation is the page, or what the page belongs to."""
+        return self.path == path or (path != "/ui/" and self.path.startswith(f"{path}/"))
+
+    def offers(self, path: str) -> bool:
+        """Return whether the navigation has a page: it is served, and the viewer may see it."""
+        return any(item.path == path for section in self.navigation for item in section.items)
+
+    def has(self, feature: str) -> bool:
+        return feature in self.features
 
 
 def make_environment(assets: Assets) -> Environment:
@@ -121,3 +162,25 @@ def make_shell(request: Request, title: str) -> Shell:
         version=site.version,
         notice=take_notice(request),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class StatusLook:
+    """How a status looks: a word, an icon and one of seven tones. `static/statuses.json` is the table."""
+
+    word: str
+    icon: str
+    tone: str
+
+
+_LOOKS: Final = {
+    name: StatusLook(**look)
+    for name, look in json.loads(
+        files("dagmaster.ui").joinpath("static", "statuses.json").read_text(encoding="utf-8")
+    ).items()
+}
+
+
+def status_look(status: str) -> StatusLook:
+    """Return the look of a status; one of a newer version has no tone."""
+    return _LOOKS.get(str(status)) or StatusLook(str(status).lower(), "circle", "pending")

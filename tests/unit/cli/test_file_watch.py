@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from dagmaster.cli.file_watch import FileWatch
+from dagmaster.cli.dev_reload import FileWatch
 
 if TYPE_CHECKING:
     from pathlib import Path

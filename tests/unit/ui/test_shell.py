@@ -16,8 +16,8 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.assets import Assets
 from dagmaster.ui.navigation import FEATURES, NAVIGATION, TERMS, Mode, navigation_for
 from dagmaster.ui.pages.messages import error_page
-from dagmaster.ui.pages.statuses import status_look
 from dagmaster.ui.pages.times import duration, format_seconds, moment
+from dagmaster.ui.rendering import status_look
 from tests.unit.ui.page_client import opened_pages, text_of
 
 FOLDER = Path(dagmaster.ui.__file__).parent

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.critical_path import critical_path
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import dependencies_of, is_written
@@ -13,7 +12,7 @@ from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import NodeStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.ports.timelines import TimelineRecord
@@ -97,3 +96,20 @@ def _with_children(node_id: str, children: dict[str, str]) -> list[str]:
     while (child := children.get(steps[-1])) is not None:
         steps.append(child)
     return steps
+
+
+def critical_path(ends: Mapping[str, float], dependencies: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return the path to the node that ended last: before each node, the last to end of those it waited for.
+
+    `ends`: when each node ended, now for one that runs; nodes that did not run are missing. Of nodes that
+    ended at the same time, the one that is last in `dependencies` counts: what follows at once ends in the
+    same turn.
+    """
+    order = {node_id: number for number, node_id in enumerate(dependencies)}
+    path: list[str] = []
+    candidates = [node_id for node_id in dependencies if node_id in ends]
+    while candidates:
+        last = max(candidates, key=lambda node_id: (ends[node_id], order[node_id]))
+        path.append(last)
+        candidates = [node_id for node_id in dependencies[last] if node_id in ends]
+    return tuple(reversed(path))

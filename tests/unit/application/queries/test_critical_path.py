@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagmaster.application.critical_path import critical_path
+from dagmaster.application.queries.timeline import critical_path
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
 
