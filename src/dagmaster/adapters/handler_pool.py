@@ -82,9 +82,8 @@ class DatabasePool:
         """Return the error for a handler that got no connection."""
         return DatabaseUnavailable(
             f"ctx.pool had no connection within {WAIT_SECONDS:g} s: the server of DAGMASTER_HANDLER_POOL_URL"
-            " does not"
-            f" answer (see the log of the task), or other handlers of this process use all {self._size}"
-            " (DAGMASTER_HANDLER_POOL_SIZE)"
+            " does not answer (see the log of the task), or other handlers of this process use all"
+            f" {self._size} (DAGMASTER_HANDLER_POOL_SIZE)"
         )
 
     async def close_on_loop(self) -> None:

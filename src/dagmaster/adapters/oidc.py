@@ -125,8 +125,7 @@ class OidcVerifier:
         if not (isinstance(name, str) and 1 <= len(name) <= MAX_NAME and name.isprintable()):
             raise TokenRejected(
                 f"the token has no name: its claim {self._config.name_claim!r} is not a text of 1 to"
-                f" {MAX_NAME}"
-                " printable characters"
+                f" {MAX_NAME} printable characters"
             )
         if not 1 <= len(subject) <= MAX_SUBJECT:
             raise TokenRejected(

@@ -364,16 +364,14 @@ def _result(task: HeldTask, status: AttemptStatus) -> TaskResultView:
 def _worker_expired(worker_id: str) -> WorkerExpired:
     return WorkerExpired(
         f"worker {worker_id} is not registered by this key, or was silent for longer than its lease: its"
-        " tasks run"
-        " elsewhere. Stop them, and register again"
+        " tasks run elsewhere. Stop them, and register again"
     )
 
 
 def _lease_lost(task_id: str) -> LeaseLost:
     return LeaseLost(
         f"task {task_id} is not held by this worker under this lease token: it finished, was stopped, or was"
-        " lost and"
-        " given to another worker. Drop the result"
+        " lost and given to another worker. Drop the result"
     )
 
 

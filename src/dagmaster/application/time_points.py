@@ -23,6 +23,5 @@ def parse_time(text: str, now: float) -> float:
     except (ValueError, OverflowError) as error:
         raise ValueError(
             f"{text[:100]!r} is not a time: write a span before now (90s, 15m, 2h, 1d, 1w), a date"
-            " (2026-11-16) or a"
-            " time (2026-11-16T08:30:00Z)"
+            " (2026-11-16) or a time (2026-11-16T08:30:00Z)"
         ) from error

@@ -174,8 +174,7 @@ def cli(context: click.Context, url: str | None, key: str | None) -> None:
         reason = LOCAL_REASONS[command or ""]
         raise click.UsageError(
             f"`dagmaster {command}` works on this machine, and takes no --url and no --key. {reason}. A"
-            " server is asked"
-            f" by: {', '.join(sorted(REMOTE))}"
+            f" server is asked by: {', '.join(sorted(REMOTE))}"
         )
     if url is not None or key is not None:
         from dagmaster.cli.system import remember_server

@@ -194,8 +194,7 @@ def find_server(data_dir: pathlib.Path | None, *, modules: Sequence[str] = ()) -
     if url is not None and modules:
         raise click.UsageError(
             "--url asks for the handlers of the server's workers, --handlers names code of this machine:"
-            " leave one of"
-            " them out"
+            " leave one of them out"
         )
     if data_dir is not None or modules:
         return None

@@ -147,8 +147,7 @@ class Connection:
             return ServerUnavailable(f"the server at {self.url} did not answer in time")
         return ServerUnavailable(
             f"cannot reach the server at {self.url}: {_reason(error)}. Is it running, and is this its"
-            " address?"
-            " `dagmaster dev` and `dagmaster server` print it"
+            " address? `dagmaster dev` and `dagmaster server` print it"
         )
 
 

@@ -31,8 +31,7 @@ def error_of_response(response: httpx.Response) -> DagmasterError:
         )
     return ServerAnswerInvalid(
         f"{address} answered {response.status_code} {response.reason_phrase} and no problem document: is it"
-        " the address"
-        " of a dagmaster server?"
+        " the address of a dagmaster server?"
     )
 
 

@@ -48,9 +48,8 @@ class BlobFiles:
             if to_write and self._is_allowed(path, self._roots):
                 raise BlobNameInvalid(f"{uri} is in a read-only directory: write results to a zone")
             raise BlobNameInvalid(
-                f"{uri} is outside the allowed directories: upload it to a zone (dagmaster blobs put), or add"
-                " its"
-                " directory to DAGMASTER_FILE_ROOTS"
+                f"{uri} is outside the allowed directories: upload it to a zone (dagmaster blobs put), or"
+                " add its directory to DAGMASTER_FILE_ROOTS"
             )
         return path
 

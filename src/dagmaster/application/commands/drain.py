@@ -112,9 +112,8 @@ def _check_drainable(view: FleetRecord, member: OrchestratorRecord | WorkerRecor
     processes = {(one.host, one.pid) for one in view.workers if any(map(is_run_queue, one.queues))}
     if (member.host, member.pid) in processes:
         raise DrainRejected(
-            f"{format_name(member)} belongs to a `dagmaster run`, which ends with its job: cancel the job, or"
-            " stop the"
-            " run"
+            f"{format_name(member)} belongs to a `dagmaster run`, which ends with its job: cancel the job,"
+            " or stop the run"
         )
 
 

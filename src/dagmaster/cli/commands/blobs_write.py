@@ -283,9 +283,8 @@ def _require_unreferenced(services: Services, uris: list[BlobUri]) -> None:
     if referenced:
         more = f", and items refer to {len(referenced) - 1:,} more" if len(referenced) > 1 else ""
         raise click.ClickException(
-            f"{users[referenced[0]]} refers to {referenced[0]}{more}:"
-            " nothing was"
-            " deleted. Use --force to delete it anyway"
+            f"{users[referenced[0]]} refers to {referenced[0]}{more}: nothing was deleted. Use --force to"
+            " delete it anyway"
         )
 
 

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from dagmaster.client.system import System
 
 _NO_FOOTPRINTS = (
-    "job {job_id} has no footprints: neither the items of its fan-outs nor the outputs of their children have"
-    " one. The"
-    " key of an item is `footprint`, `bbox` or `geometry`, that of an output `bbox` (in degrees); see"
-    " `dagmaster handlers show raster.generate_tiling_scheme`"
+    "job {job_id} has no footprints: neither the items of its fan-outs nor the outputs of their children"
+    " have one. The key of an item is `footprint`, `bbox` or `geometry`, that of an output `bbox` (in"
+    " degrees); see `dagmaster handlers show raster.generate_tiling_scheme`"
 )
 
 

@@ -68,8 +68,7 @@ def downgrade(data_dir: pathlib.Path | None, revision: str) -> int:
     _refuse_server(
         data_dir,
         "a downgrade drops what the server itself works with, its keys included: stop all services, and run"
-        " it without"
-        " --url and DAGMASTER_URL, with DAGMASTER_DATABASE_URL",
+        " it without --url and DAGMASTER_URL, with DAGMASTER_DATABASE_URL",
     )
     from dagmaster.bootstrap.database_admin import downgrade_schema
 

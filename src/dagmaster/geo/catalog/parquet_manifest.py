@@ -60,8 +60,7 @@ class Manifest:
         if document.get("format") != FORMAT:
             raise CatalogUnavailable(
                 f"the catalog in {self.root} has the format {document.get('format')!r}, and this version of"
-                " dagmaster"
-                f" reads {FORMAT}"
+                f" dagmaster reads {FORMAT}"
             )
         return tuple(Part(**part) for part in document["parts"])
 

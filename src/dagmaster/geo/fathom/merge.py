@@ -92,9 +92,8 @@ def lay_out(stacks: Mapping[str, Path], share: Share) -> Canvas:
     if pixels > share.max_pixels:
         raise invalid_input(
             f"the cell has {width:,} x {height:,} pixels in {len(template.bands)} bands, {pixels:,} in all:"
-            " at most"
-            f" {share.max_pixels:,} are processed at once (DAGMASTER_RASTER_MAX_PIXELS); choose a smaller"
-            " cell"
+            f" at most {share.max_pixels:,} are processed at once (DAGMASTER_RASTER_MAX_PIXELS); choose a"
+            " smaller cell"
         )
     return Canvas(width, height, template, west, north, placed)
 
@@ -105,8 +104,7 @@ def _place(tile: str, path: Path, layer: Layer, west: float, north: float) -> Pl
     if offset > MAX_OFFSET_PIXELS:
         raise invalid_input(
             f"{tile} is misaligned: its pixels are {offset:.3g} of a pixel off those of its neighbours."
-            " Expected one"
-            " grid for all tiles of a cell; resample it first"
+            " Expected one grid for all tiles of a cell; resample it first"
         )
     return PlacedStack(tile, path, layer, round(column), round(row))
 
@@ -121,8 +119,7 @@ def _reject_overlaps(placed: Sequence[PlacedStack]) -> None:
             if width > 0 and height > 0:
                 raise invalid_input(
                     f"{other.tile} and {stack.tile} overlap in {width:,} x {height:,} pixels, and neither"
-                    " takes"
-                    " precedence. Expected tiles that touch at their edges"
+                    " takes precedence. Expected tiles that touch at their edges"
                 )
 
 

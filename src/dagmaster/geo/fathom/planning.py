@@ -146,8 +146,7 @@ def describe_held(held: Sequence[Cell], failed: Sequence[Mapping[str, Any]]) -> 
     return (
         f"no cell can be merged, since each of {len(held):,} lacks tiles that failed or are incomplete:"
         f" {first.cell} of {first.group} lacks {', '.join(first.lacking[:10])}. Repair them, or set"
-        " lacking=merge"
-        f" to merge cells without them{_first_error(failed)}"
+        f" lacking=merge to merge cells without them{_first_error(failed)}"
     )
 
 

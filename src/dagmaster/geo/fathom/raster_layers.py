@@ -64,15 +64,13 @@ class Layer:
             raise invalid_input(f"{label}: {error}") from error
         if transform.b or transform.d or transform.a <= 0 or transform.e >= 0:
             raise invalid_input(
-                f"{label} is rotated or not north-up: expected rows from north to south, columns from west to"
-                " east."
-                " Warp it first, with raster.reproject"
+                f"{label} is rotated or not north-up: expected rows from north to south, columns from west"
+                " to east. Warp it first, with raster.reproject"
             )
         if len(set(raster.dtypes)) != 1 or raster.dtypes[0] not in DTYPES:
             raise invalid_input(
                 f"{label} contains {', '.join(set(raster.dtypes))}: expected depths in cm as"
-                f" {' or '.join(DTYPES)}."
-                " Convert it first"
+                f" {' or '.join(DTYPES)}. Convert it first"
             )
         nodata = NODATA if raster.nodata is None else raster.nodata
         if math.isnan(nodata) or nodata >= 0:
@@ -96,8 +94,7 @@ class Layer:
         if any(abs(ratio - 1) * max(self.width, self.height) > MAX_OFFSET_PIXELS for ratio in ratios):
             texts.append(
                 f"pixels of {self.pixel_width:.9g} x {self.pixel_height:.9g} instead of"
-                f" {other.pixel_width:.9g} x"
-                f" {other.pixel_height:.9g}"
+                f" {other.pixel_width:.9g} x {other.pixel_height:.9g}"
             )
         return "; ".join(texts)
 

@@ -145,8 +145,7 @@ def _require_one_grid(rasters: Mapping[str, DatasetReader], tile: str) -> Layer:
             raise invalid_input(
                 f"{tile} is the square degree {west:g}, {south:g}, {east:g}, {north:g}, but its file lies at"
                 f" {', '.join(f'{side:g}' for side in bounds)}: it has the name of another tile, or another"
-                " naming"
-                " scheme"
+                " naming scheme"
             )
     return layer
 
@@ -207,11 +206,10 @@ def _violation_message(tile: str, report: DepthReport) -> str:
     bands = ", ".join(f"{count:,} in {band}" for band, count in report.by_band.items())
     x, y = report.first_at or (0, 0)
     return (
-        f"{tile}: {report.violations:,} pixels are shallower than at a shorter return period ({bands}), by up"
-        " to"
-        f" {report.worst_cm} cm, the first at {x:g}, {y:g}. A rarer flood is never shallower: are files"
-        " exchanged? Set"
-        " monotone to report to keep them, or to fix to raise them to the depth of the shorter period"
+        f"{tile}: {report.violations:,} pixels are shallower than at a shorter return period ({bands}), by"
+        f" up to {report.worst_cm} cm, the first at {x:g}, {y:g}. A rarer flood is never shallower: are"
+        " files exchanged? Set monotone to report to keep them, or to fix to raise them to the depth of the"
+        " shorter period"
     )
 
 

@@ -128,8 +128,7 @@ def check_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.ZipI
     if size > max_bytes:
         raise invalid_input(
             f"the zip archive expands to {size / 1e6:,.0f} MB: at most {max_bytes / 1e6:,.0f} MB are allowed"
-            " for it."
-            " Extract it first"
+            " for it. Extract it first"
         )
     return members
 

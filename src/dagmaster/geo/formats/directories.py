@@ -45,8 +45,7 @@ def fetch_directory(ctx: HandlerContext, uri: BlobUri, file_type: FileType, targ
         if count > MAX_FILES or size > limit:
             raise invalid_input(
                 f"{uri} has more than {MAX_FILES:,} files or {limit / 1e6:,.0f} MB"
-                " (DAGMASTER_RASTER_MAX_FILE_MB):"
-                " split it"
+                " (DAGMASTER_RASTER_MAX_FILE_MB): split it"
             )
         name = info.uri.name[len(uri.name) :].lstrip("/")
         # Resolve it through the storage: a symbolic link in the directory may lead elsewhere.
@@ -58,9 +57,8 @@ def fetch_directory(ctx: HandlerContext, uri: BlobUri, file_type: FileType, targ
         modified = max(modified, info.modified or 0.0)
     if not any((target / marker).exists() for marker in file_type.markers):
         raise invalid_input(
-            f"{uri} is not a complete {file_type.suffix} directory: it has {len(checksums):,} files, and none"
-            " of them"
-            f" is {' or '.join(file_type.markers)}"
+            f"{uri} is not a complete {file_type.suffix} directory: it has {len(checksums):,} files, and"
+            f" none of them is {' or '.join(file_type.markers)}"
         )
     return FetchedDirectory(
         path=target,

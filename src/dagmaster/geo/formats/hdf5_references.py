@@ -49,8 +49,7 @@ def reject_hdf5_references(path: Path) -> None:
         name, kind = reference
         raise invalid_input(
             f"the HDF5 file refers to another file: {name[:100]!r} is {kind}. Write one file that contains"
-            " its data, as"
-            " with h5repack or nccopy"
+            " its data, as with h5repack or nccopy"
         )
 
 

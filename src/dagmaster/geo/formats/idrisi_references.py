@@ -27,7 +27,6 @@ def reject_idrisi_reference(description: Path) -> None:
         )
     if _PATH_IN_NAME.search(content):
         raise invalid_input(
-            f"its {description.suffix} refers to another file, in which its reference system is defined: name"
-            " a"
-            " reference system such as latlong or utm-30n"
+            f"its {description.suffix} refers to another file, in which its reference system is defined:"
+            " name a reference system such as latlong or utm-30n"
         )

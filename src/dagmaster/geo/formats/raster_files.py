@@ -85,8 +85,7 @@ def reject_references(path: Path) -> None:
         if mark in head:
             raise invalid_input(
                 f"the file is {name}, which {RASTER_DRIVERS[name].reason}: name the rasters themselves, or"
-                " convert it"
-                " to GeoTIFF"
+                " convert it to GeoTIFF"
             )
     if is_hdf5(path):
         reject_hdf5_references(path)
@@ -99,8 +98,7 @@ def _reject_zarr_references(path: Path) -> None:
     if metadata.is_file() and _ZARR_REFERENCES in metadata.read_bytes():
         raise invalid_input(
             "the Zarr directory refers to other files, in which its chunks are: name those files, or write"
-            " the chunks"
-            " into the directory"
+            " the chunks into the directory"
         )
 
 

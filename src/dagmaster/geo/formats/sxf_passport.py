@@ -143,25 +143,21 @@ def _check_projection(passport: _Passport) -> None:
         )
     if passport.epsg:
         raise invalid_input(
-            f"the SXF map names its CRS by the code EPSG:{passport.epsg}, and GDAL would place all objects at"
-            " (0, 0):"
-            " convert it to GeoPackage with the program that made it"
+            f"the SXF map names its CRS by the code EPSG:{passport.epsg}, and GDAL would place all objects"
+            " at (0, 0): convert it to GeoPackage with the program that made it"
         )
     if (passport.ellipsoid, passport.projection) != (_PULKOVO_1942, _GAUSS_KRUEGER):
         raise invalid_input(
             "the SXF map is in another projection than the Gauss-Krüger one of Pulkovo 1942, and GDAL would"
-            " place it"
-            f" wrongly (ellipsoid {passport.ellipsoid}, projection {passport.projection}): convert it to"
-            " GeoPackage"
-            " with the program that made it"
+            f" place it wrongly (ellipsoid {passport.ellipsoid}, projection {passport.projection}): convert"
+            " it to GeoPackage with the program that made it"
         )
     west, east = passport.longitudes
     centre = west + abs(east - west) / 2
     if not math.isfinite(centre) or int((centre + 3) / 6 + 0.5) not in _ZONES:
         raise invalid_input(
             f"the SXF map lies around longitude {centre:g}: expected one in the zones 2 to 32 of"
-            " Gauss-Krüger, 6 to"
-            " 192 degrees east"
+            " Gauss-Krüger, 6 to 192 degrees east"
         )
 
 
@@ -170,14 +166,12 @@ def _check_coordinates(passport: _Passport) -> None:
         if passport.unit != _METRE:
             raise invalid_input(
                 f"the coordinates of the SXF map are not in metres (unit {passport.unit}), and GDAL would"
-                " take them for"
-                " metres: convert it to GeoPackage with the program that made it"
+                " take them for metres: convert it to GeoPackage with the program that made it"
             )
     elif not passport.resolution or min(passport.frame) < 0:
         raise invalid_input(
             "the SXF map has device coordinates that GDAL cannot place: its passport has no resolution, or a"
-            " frame with"
-            " negative corners. Export it with real coordinates"
+            " frame with negative corners. Export it with real coordinates"
         )
 
 

@@ -89,14 +89,12 @@ def project_area(area: Area, crs: CRS, bounds: tuple[float, float, float, float]
                 raise unlocatable(crs) from error
             raise invalid_input(
                 f"the area {area.name} cannot be transformed from {crs_name(area.crs)} to {crs_name(crs)},"
-                " the CRS of"
-                " the raster: expected an area in degrees that this CRS covers"
+                " the CRS of the raster: expected an area in degrees that this CRS covers"
             ) from error
         if not all(math.isfinite(side) for side in geometry.bounds):
             raise invalid_input(
                 f"the area {area.name} reaches beyond what {crs_name(crs)}, the CRS of the raster, covers:"
-                " use a"
-                " smaller area"
+                " use a smaller area"
             )
         geometry = shapely.make_valid(geometry)
     if not crs.is_geographic:
@@ -236,13 +234,11 @@ def _bbox_polygon(west: float, south: float, east: float, north: float) -> Any:
         if max(map(abs, (west, south, east, north))) > _FULL_CIRCLE:
             raise invalid_input(
                 f"{[west, south, east, north]} is not a bbox in degrees: these look like metres. Expected"
-                " west, south,"
-                " east, north in longitude and latitude, or GeoJSON with a crs"
+                " west, south, east, north in longitude and latitude, or GeoJSON with a crs"
             )
         raise invalid_input(
-            f"{[west, south, east, north]} is not a bbox: expected west, south, east, north in degrees, south"
-            " below"
-            " north"
+            f"{[west, south, east, north]} is not a bbox: expected west, south, east, north in degrees,"
+            " south below north"
         )
     return shapely.box(west, south, east + (_FULL_CIRCLE if east < west else 0), north)
 

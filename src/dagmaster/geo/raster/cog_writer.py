@@ -142,8 +142,7 @@ def write_cog(
         if written.crs is None:
             raise invalid_input(
                 f"GeoTIFF cannot store the CRS {crs_name(source.crs)} of the raster: warp it to another one,"
-                " with"
-                " target_crs"
+                " with target_crs"
             )
 
 
@@ -172,8 +171,7 @@ def _open_part(
     ):
         raise invalid_input(
             f"the window {list(window)} is not inside the raster of {raster.width:,} x {raster.height:,}"
-            " pixels:"
-            " expected column, row, width, height"
+            " pixels: expected column, row, width, height"
         )
     if width * height * raster.count > share.max_pixels:
         raise invalid_input(
@@ -184,9 +182,8 @@ def _open_part(
         part = grid_part(raster, grid, window)
         if part.width * part.height * raster.count > share.max_pixels:
             raise invalid_input(
-                f"the window {list(window)} has more than {share.max_pixels:,} pixels in the target CRS: plan"
-                " smaller"
-                " tiles"
+                f"the window {list(window)} has more than {share.max_pixels:,} pixels in the target CRS:"
+                " plan smaller tiles"
             )
         # Exact, so that tiles warped separately agree where they meet.
         with open_warped(raster, part, replace(warp, tolerance=EXACT_TOLERANCE)) as source:
@@ -215,8 +212,7 @@ def grid_part(raster: DatasetReader, grid: Grid, window: PixelWindow) -> Grid:
     if width < 1 or height < 1:
         raise invalid_input(
             f"the window {list(window)} lies outside what the raster covers in the target CRS: choose a CRS"
-            " that covers"
-            " the whole raster"
+            " that covers the whole raster"
         )
     return grid.window(column, row, width, height)
 

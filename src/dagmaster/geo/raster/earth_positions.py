@@ -110,10 +110,9 @@ def mean_radius_metres(crs: CRS) -> float:
 def unlocatable(crs: CRS) -> Exception:
     """Build the error for a CRS without a relation to the Earth, such as a local engineering CRS."""
     return invalid_input(
-        f"the CRS {crs_name(crs)} cannot be transformed to longitude and latitude, so the place of the raster"
-        " is"
-        " unknown. Expected a CRS with an EPSG code or a full WKT; set it with gdal_edit.py -a_srs EPSG:…"
-        " first"
+        f"the CRS {crs_name(crs)} cannot be transformed to longitude and latitude, so the place of the"
+        " raster is unknown. Expected a CRS with an EPSG code or a full WKT; set it with gdal_edit.py -a_srs"
+        " EPSG:… first"
     )
 
 

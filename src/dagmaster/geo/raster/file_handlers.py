@@ -95,9 +95,8 @@ def list_files(ctx: HandlerContext, params: ListParams) -> Listed:
         )
     if len(files) < params.min_count:
         raise invalid_input(
-            f"{len(files):,} files with suffix {', '.join(params.suffixes)} are below {root}/{params.prefix},"
-            " expected"
-            f" at least {params.min_count:,} (min_count)"
+            f"{len(files):,} files with suffix {', '.join(params.suffixes)} are below"
+            f" {root}/{params.prefix}, expected at least {params.min_count:,} (min_count)"
         )
     return Listed(files=files, hrefs=[file["href"] for file in files], count=len(files), truncated=truncated)
 
@@ -118,8 +117,7 @@ def _resolve_root(ctx: HandlerContext, container: str) -> BlobUri:
         raise invalid_input(f"{root} is a file, expected a folder or container")
     raise invalid_input(
         f"there is no container or folder {container!r} at {root}. Expected a zone ({', '.join(ZONES)}), a"
-        " folder in"
-        " bronze, or one below a readable directory (DAGMASTER_FILE_ROOTS)"
+        " folder in bronze, or one below a readable directory (DAGMASTER_FILE_ROOTS)"
     )
 
 

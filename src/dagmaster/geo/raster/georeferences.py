@@ -135,8 +135,7 @@ def require_heights(dem: str, bounds: tuple[float, float, float, float]) -> None
     if is_empty:
         raise invalid_input(
             f"the dem has no height where the raster lies (longitudes {left:.4f} to {right:.4f}, latitudes"
-            f" {bottom:.4f}"
-            f" to {top:.4f}): name one that covers it with some margin"
+            f" {bottom:.4f} to {top:.4f}): name one that covers it with some margin"
         )
 
 
@@ -145,20 +144,17 @@ def _reject_unlocated(raster: DatasetReader) -> Georeference:
     if raster.crs is None and points:
         raise invalid_input(
             f"the raster has {len(points)} ground control points, but they have no CRS, so its place is"
-            " unknown. Set it"
-            " with gdal_edit.py -a_srs EPSG:… first"
+            " unknown. Set it with gdal_edit.py -a_srs EPSG:… first"
         )
     if raster.crs is None:
         raise invalid_input(
             "the raster has no CRS, so its place is unknown: put a .prj file with its WKT beside it, or set"
-            " it with"
-            " gdal_edit.py -a_srs EPSG:…"
+            " it with gdal_edit.py -a_srs EPSG:…"
         )
     if raster.transform == Affine.identity():
         raise invalid_input(
             f"the raster has a CRS ({crs_name(raster.crs)}) but no geotransform, so the place of its pixels"
-            " is"
-            " unknown. Set it with gdal_edit.py -a_ullr … first"
+            " is unknown. Set it with gdal_edit.py -a_ullr … first"
         )
     raise invalid_input(
         "the geotransform of the raster gives its pixels no area: set it with gdal_edit.py -a_ullr … first"

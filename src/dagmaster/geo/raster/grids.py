@@ -118,9 +118,8 @@ def require_north_up(raster: DatasetReader) -> None:
         text = "rotated" if actual == "rotated" else "south-up or mirrored"
         raise invalid_input(
             f"the raster is {text} (geotransform"
-            f" {[round(number, 6) for number in tuple(raster.transform)[:6]]}):"
-            " expected rows from north to south. raster.reproject and raster.create_cog make it north-up; run"
-            " one first"
+            f" {[round(number, 6) for number in tuple(raster.transform)[:6]]}): expected rows from north to"
+            " south. raster.reproject and raster.create_cog make it north-up; run one first"
         )
 
 
@@ -174,8 +173,7 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool 
     if not width or not height:
         raise invalid_input(
             f"in {crs_name(crs)} the raster would be {width:,} x {height:,} pixels, less than one high or"
-            " wide: choose"
-            " a finer resolution, or another target_crs"
+            " wide: choose a finer resolution, or another target_crs"
         )
     if whole and width * height * raster.count > share.max_pixels:
         raise invalid_input(
@@ -191,8 +189,7 @@ def _parse_target(text: str) -> CRS:
     if crs.to_wkt().startswith(_WITHOUT_PLANE):
         raise invalid_input(
             f"{text[:100]} has no plane or longitudes and latitudes on which pixels could lie: expected a"
-            " projected or"
-            " geographic CRS, such as EPSG:4326"
+            " projected or geographic CRS, such as EPSG:4326"
         )
     return crs
 
@@ -203,8 +200,7 @@ def _require_same_body(source: CRS, target: CRS) -> None:
         names = ["the Earth" if on_earth else body or "another body" for on_earth, body in bodies]
         raise invalid_input(
             f"{crs_name(source)}, the CRS of the raster, is of {names[0]}, and {crs_name(target)} is of"
-            f" {names[1]}:"
-            f" choose a target_crs of {names[0]}"
+            f" {names[1]}: choose a target_crs of {names[0]}"
         )
 
 
@@ -229,8 +225,7 @@ def located_grid(raster: DatasetReader, georeference: Georeference) -> Grid:
         advice = "" if georeference.dem is None else ", and a dem that covers it with some margin"
         raise invalid_input(
             f"the {georeference.name} of the raster lead to no place: expected ones that describe its whole"
-            " extent"
-            f"{advice}"
+            f" extent{advice}"
         ) from error
     grid = Grid(crs=georeference.crs, affine=affine, width=width, height=height)
     if georeference.dem is not None:

@@ -82,8 +82,7 @@ def write_mosaic(
     if has_gaps and nodata is None and not sources[0].mask:
         raise invalid_input(
             "the sources leave gaps between them and have no nodata value: zeros there would look like"
-            " measurements."
-            " Set nodata"
+            " measurements. Set nodata"
         )
     if first_wins:
         # What is drawn last is on top.
@@ -150,9 +149,8 @@ def _require_compatible(sources: list[_SourceRaster], names: list[str]) -> None:
             if expected != actual:
                 tool = "raster.reproject" if label == "CRS" else "gdal_translate"
                 raise invalid_input(
-                    f"the sources differ in {label}: {names[0]} has {expected}, {name} has {actual}. Expected"
-                    " rasters"
-                    f" that agree; convert them first, as with {tool}"
+                    f"the sources differ in {label}: {names[0]} has {expected}, {name} has {actual}."
+                    f" Expected rasters that agree; convert them first, as with {tool}"
                 )
         for expected_size, actual_size in (
             (first.affine.a, other.affine.a),
@@ -163,8 +161,7 @@ def _require_compatible(sources: list[_SourceRaster], names: list[str]) -> None:
             if drift > abs(expected_size) * _MAX_OFFSET_PIXELS:
                 raise invalid_input(
                     f"the sources differ in pixel size: {names[0]} has {expected_size}, {name} has"
-                    f" {actual_size}."
-                    " Convert them to one resolution with raster.reproject first"
+                    f" {actual_size}. Convert them to one resolution with raster.reproject first"
                 )
 
 
@@ -178,8 +175,7 @@ def _lay_out(sources: list[_SourceRaster], names: list[str]) -> tuple[Grid, list
         if offset > _MAX_OFFSET_PIXELS:
             raise invalid_input(
                 f"{name} lies {offset:.2f} pixels off the grid of the other sources: expected rasters on one"
-                " pixel"
-                " grid; warp them to one first"
+                " pixel grid; warp them to one first"
             )
         size = (source.width, source.height)
         parts.append(

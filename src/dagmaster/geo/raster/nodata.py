@@ -24,8 +24,7 @@ def choose_nodata(own: float | None, requested: float | None, dtypes: Sequence[s
     if own is not None and own != requested and not (math.isnan(own) and math.isnan(requested)):
         raise invalid_input(
             f"the raster has the nodata value {own:.17g}, and {requested:.17g} is requested: pixels would"
-            " change their"
-            " meaning. Omit nodata, or change the values first, as with gdalwarp -dstnodata"
+            " change their meaning. Omit nodata, or change the values first, as with gdalwarp -dstnodata"
         )
     unsupported = next((dtype for dtype in dtypes if not _can_represent(dtype, requested)), None)
     if unsupported is not None:

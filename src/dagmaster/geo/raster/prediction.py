@@ -90,8 +90,7 @@ def _open_session(model: bytes, share: Share) -> Any:
     except Exception as error:  # its exceptions have no common base class
         raise invalid_input(
             "the model cannot be loaded: expected one ONNX file that contains its weights, of an opset that"
-            " the"
-            f" installed onnxruntime knows{library_words('ONNX', error)}"
+            f" the installed onnxruntime knows{library_words('ONNX', error)}"
         ) from error
 
 
@@ -143,8 +142,7 @@ def _predict_windows(
                 if channels.shape[0] > _NO_CLASS:
                     raise invalid_input(
                         f"the model returns {channels.shape[0]} channels: a byte holds at most {_NO_CLASS}"
-                        " classes"
-                        " beside nodata. Do not set classes"
+                        " classes beside nodata. Do not set classes"
                     )
                 channels = channels.argmax(axis=0)[None].astype("uint8")
             channels[:, ~has_data] = _NO_CLASS if prediction.classes else np.nan

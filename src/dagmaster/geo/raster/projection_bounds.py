@@ -50,8 +50,7 @@ def require_representable(source: Grid, crs: CRS) -> None:
     if proj.get("proj") in _MERCATOR and max(north, -south) > _MERCATOR_LIMIT + slack:
         raise invalid_input(
             f"the raster reaches from latitude {south:g} to {north:g}, beyond what {crs_name(crs)} can"
-            " represent:"
-            f" Mercator ends at {_MERCATOR_LIMIT} degrees, the poles are infinitely far away."
+            f" represent: Mercator ends at {_MERCATOR_LIMIT} degrees, the poles are infinitely far away."
             f" {_clip_advice(source, [west, south, east, north])}, or choose another target_crs"
         )
     edge = wrap_longitude(float(proj.get("lon_0", 0)) + _HALF_CIRCLE)
@@ -61,8 +60,7 @@ def require_representable(source: Grid, crs: CRS) -> None:
         raise invalid_input(
             f"the raster lies on both sides of {abs(edge):g} degrees{_side(edge)}, where the projection of"
             f" {crs_name(crs)} ends: its halves would be at opposite ends of the map. Choose a target_crs"
-            " that is"
-            " continuous there, such as"
+            " that is continuous there, such as"
             f" {_split_advice(source) if abs(edge) == _HALF_CIRCLE else 'a UTM zone'}"
         )
 

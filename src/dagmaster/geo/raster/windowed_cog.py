@@ -178,8 +178,7 @@ def _checked_pixels(values: Any, layout: Layout, window: Window) -> Any:
     if pixels.shape != expected or not np.can_cast(pixels.dtype, layout.dtype, "same_kind"):
         raise PermanentError(
             f"the pixels of a window are {pixels.dtype} of shape {pixels.shape}: expected {layout.dtype} of"
-            " shape"
-            f" {expected} (bands, rows, columns)",
+            f" shape {expected} (bands, rows, columns)",
             kind="invalid_output",
         )
     return pixels.astype(layout.dtype)

@@ -97,8 +97,7 @@ def fit_to_table(rows: Any, spec: TableSpec) -> pa.Table:
             column_type = spec.columns.get(field.name, "WKB")
             raise invalid_input(
                 f"the column {field.name!r} of the table {spec.name} is {column_type}, and the rows do not"
-                " fit: load"
-                f" them into another table, or convert the column{library_words('Arrow', error)}"
+                f" fit: load them into another table, or convert the column{library_words('Arrow', error)}"
             ) from error
     return pa.table(columns, schema=schema)
 
@@ -133,8 +132,7 @@ def write_geoparquet(rows: pa.Table, path: Path, spec: TableSpec) -> FeatureFile
     if unexpected:
         raise invalid_input(
             f"the table {spec.name} stores {expected}, and the rows contain {', '.join(unexpected)}: load"
-            " them into"
-            " another table, or with mixed_types: geometry"
+            " them into another table, or with mixed_types: geometry"
         )
     bounds = shapely.bounds(geometries)
     bbox = _total_bounds(bounds)

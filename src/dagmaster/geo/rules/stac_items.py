@@ -213,14 +213,12 @@ def encode_document(document: JsonObject, label: str) -> tuple[str, str]:
     except (TypeError, ValueError) as error:
         raise invalid_input(
             f"{label} is not JSON, which has no NaN, no infinity and no objects of Python: omit the key, or"
-            " write it as"
-            f" text{library_words('JSON', error)}"
+            f" write it as text{library_words('JSON', error)}"
         ) from None
     if size > MAX_ITEM_BYTES:
         raise invalid_input(
             f"{label} is {size / 1e6:,.1f} MB of JSON: at most {MAX_ITEM_BYTES / 1e6:g} MB are allowed. Move"
-            " large"
-            " content to an asset"
+            " large content to an asset"
         )
     if _NUL.search(text):
         raise invalid_input(f"{label} contains a NUL character in a text: remove it")

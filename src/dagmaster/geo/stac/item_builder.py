@@ -232,9 +232,8 @@ def assign_collection(item: dict[str, Any], collection: str | None) -> dict[str,
     own = item.get("collection")
     if own is not None and collection is not None and own != collection:
         raise invalid_input(
-            f"the item {item.get('id')!r} belongs to the collection {own!r}, and {collection!r} is requested:"
-            " change"
-            " one of them"
+            f"the item {item.get('id')!r} belongs to the collection {own!r}, and {collection!r} is"
+            " requested: change one of them"
         )
     name = own or collection or DEFAULT_COLLECTION
     links = item.get("links") or []

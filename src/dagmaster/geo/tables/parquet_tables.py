@@ -193,8 +193,7 @@ def check_existing(spec: TableSpec, existing: TableSpec | None, *, replace: bool
     if existing is not None and spec.source and existing.source not in ("", spec.source) and not replace:
         raise PermanentError(
             f"the table {spec.name} was created from {existing.source}, not from {spec.source}: name another"
-            " `table`,"
-            " or set `replace: true` to replace it",
+            " `table`, or set `replace: true` to replace it",
             kind="invalid_input",
         )
     if existing is None or arrow_features.spec_to_json(existing) != arrow_features.spec_to_json(spec):

@@ -70,8 +70,7 @@ class PostgisTables:
         if len(spec.columns) + 2 > MAX_COLUMNS:
             raise PermanentError(
                 f"{spec.name} would have {len(spec.columns):,} columns: PostgreSQL allows"
-                f" {MAX_COLUMNS - 2:,};"
-                " leave some out, or keep it as GeoParquet",
+                f" {MAX_COLUMNS - 2:,}; leave some out, or keep it as GeoParquet",
                 kind="invalid_input",
             )
         with self._transaction() as connection:

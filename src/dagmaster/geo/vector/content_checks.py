@@ -43,9 +43,8 @@ def check_content(path: Path, format_name: str, max_bytes: int) -> None:
     rule = ARROW_FORMATS.get(format_name) or VECTOR_DRIVERS[format_name]
     if not head.startswith(rule.magic):
         raise invalid_input(
-            f"the file is not {format_name}, as its suffix says: it begins with {_describe_start(head)}. Copy"
-            " it again,"
-            " or name it with the suffix of its format"
+            f"the file is not {format_name}, as its suffix says: it begins with {_describe_start(head)}."
+            " Copy it again, or name it with the suffix of its format"
         )
     if format_name in JSON_FORMATS:
         _reject_linked_crs(path)
@@ -77,8 +76,7 @@ def _reject_marked(head: bytes) -> None:
         if mark in lowered:
             raise invalid_input(
                 f"the file is {name}, which {VECTOR_DRIVERS[name].reason}: name the data itself, or convert"
-                " it to"
-                " GeoPackage"
+                " it to GeoPackage"
             )
 
 
@@ -87,8 +85,7 @@ def _check_mapinfo(path: Path) -> None:
     if path.suffix == ".tab" and _MAPINFO_REFERENCES.search(path.read_bytes()[:_HEAD_BYTES]):
         raise invalid_input(
             "the .tab is a view, or a seamless table, which refers to other tables: name those, or export it"
-            " as one"
-            " table"
+            " as one table"
         )
 
 
@@ -114,8 +111,7 @@ def _check_shapefile(path: Path) -> None:
         if len(head) < _SHP_HEADER or part.stat().st_size < 2 * struct.unpack(">i", head[24:28])[0]:
             raise invalid_input(
                 f"the {suffix} of the shapefile is truncated: it is shorter than its header states. Copy all"
-                " its files"
-                " again"
+                " its files again"
             )
         rows[suffix] = (2 * struct.unpack(">i", head[24:28])[0] - _SHP_HEADER) // 8
     dbf = path.with_suffix(".dbf")
@@ -134,8 +130,7 @@ def _check_shapefile(path: Path) -> None:
     if count != rows[".shx"]:
         raise invalid_input(
             f"the shapefile has {rows['.shx']:,} geometries in its .shx and {count:,} rows in its .dbf: copy"
-            " all its"
-            " files again"
+            " all its files again"
         )
 
 

@@ -55,8 +55,7 @@ class CsvReader:
         if self._wkt is None and (lon is None or lat is None):
             raise invalid_input(
                 f"the CSV has no geometries: its columns are {', '.join(header[:20])}. Expected lon and lat,"
-                " or wkt;"
-                " name them by lon_column and lat_column, or wkt_column"
+                " or wkt; name them by lon_column and lat_column, or wkt_column"
             )
         self._lon_lat = None if self._wkt is not None or lon is None or lat is None else (lon, lat)
         self._others = [index for index in range(len(header)) if index != self._wkt]
@@ -141,8 +140,7 @@ def _read_error(error: Exception) -> Exception:
         return invalid_input("the CSV is not UTF-8: set `encoding`, as ISO-8859-1")
     return invalid_input(
         "the CSV cannot be read: give every row as many values as the header has columns, and name an"
-        " encoding that"
-        f" Python knows{library_words('Arrow', text)}"
+        f" encoding that Python knows{library_words('Arrow', text)}"
     )
 
 

@@ -77,8 +77,7 @@ def _described_column(text: bytes) -> GeometryColumn:
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise invalid_input(
             "the geometry metadata of the GeoParquet is damaged, or not of versions 0.1 to 1.1: write the"
-            " file again"
-            f"{library_words('JSON', repr(error))}"
+            f" file again{library_words('JSON', repr(error))}"
         ) from error
     if encoding not in ("WKB", "WKT", *_RAGGED_TYPES):
         raise invalid_input(
@@ -105,8 +104,7 @@ def _native_column(file: pq.ParquetFile) -> GeometryColumn:
     if len(columns) > 1 and name != "geometry":
         raise invalid_input(
             f"the Parquet has {len(columns)} geometry columns, {', '.join(columns)}, and none is called"
-            " 'geometry':"
-            " rename one of them, or write it as GeoParquet with a primary_column"
+            " 'geometry': rename one of them, or write it as GeoParquet with a primary_column"
         )
     return GeometryColumn(name=name, encoding="WKB", crs=_parse_native_crs(columns[name], file))
 
@@ -189,8 +187,7 @@ def _encode_ragged(column: pa.Array, encoding: str) -> list[bytes | str | None]:
     except (AttributeError, ValueError, TypeError, pa.ArrowException, shapely.errors.ShapelyError) as error:
         raise invalid_input(
             f"the geometries of the GeoParquet are not encoded as {encoding}, as its metadata says: write it"
-            " again"
-            f"{library_words('shapely', error)}"
+            f" again{library_words('shapely', error)}"
         ) from error
     geometries[is_null] = None
     encoded: list[bytes | str | None] = shapely.to_wkb(geometries, flavor="iso").tolist()

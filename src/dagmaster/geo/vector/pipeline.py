@@ -186,8 +186,7 @@ def register_table(ctx: HandlerContext, params: StacParams) -> Described:
     if params.expected_rows is not None and info.rows != params.expected_rows:
         raise PermanentError(
             f"the table {params.table} has {info.rows:,} rows, expected {params.expected_rows:,}: chunks are"
-            " missing,"
-            " or another process writes to it",
+            " missing, or another process writes to it",
             kind="rows_missing",
         )
     item_id = params.item_id or safe_name(params.table)
@@ -244,8 +243,7 @@ def generalize(
     if srid is None:
         raise invalid_input(
             f"the CRS of the file, {after.crs.name}, has no EPSG code, and the result needs one: reproject"
-            " the file"
-            " first, as with ogr2ogr -t_srs EPSG:…"
+            " the file first, as with ogr2ogr -t_srs EPSG:…"
         )
     types = set(arrow_features.geometry_types(after.geometries))
     geometry_type = (

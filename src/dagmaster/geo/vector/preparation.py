@@ -103,8 +103,7 @@ def prepare(layer: Layer, plan: TablePlan, folder: Path, on_batch: Callable[[int
     if not (target.is_geographic or target.is_projected):
         raise invalid_input(
             f"the target_crs {plan.target_crs} has no plane or longitudes and latitudes on which features"
-            " could lie:"
-            " expected a projected or geographic CRS, such as EPSG:4326"
+            " could lie: expected a projected or geographic CRS, such as EPSG:4326"
         )
     source = choose_source_crs(layer, plan.source_crs)
     cleaner = GeometryCleaner(plan.rules, source, target)
@@ -135,8 +134,7 @@ def prepare(layer: Layer, plan: TablePlan, folder: Path, on_batch: Callable[[int
     if buffer.rows == 0:
         raise invalid_input(
             f"none of the {read:,} features remains: all are without geometry (missing_geometry: drop) or"
-            " outside of"
-            " clip_bbox. Change these params, or name another file"
+            " outside of clip_bbox. Change these params, or name another file"
         )
     buffer.close()
     cleaner.report.counts["read"] = read

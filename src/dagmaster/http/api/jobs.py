@@ -138,7 +138,6 @@ def _check_children(view: JobDetailView) -> None:
         largest = max(totals, key=lambda fan_out: totals[fan_out])
         raise QueryInvalid(
             f"job {view.job_id} has {sum(totals.values()):,} children of fan-outs, and children=true returns"
-            " up to"
-            f" {MAX_CHILDREN:,}: read them page by page from"
+            f" up to {MAX_CHILDREN:,}: read them page by page from"
             f" /api/v1/jobs/{view.job_id}/nodes/{largest}/children"
         )
