@@ -146,11 +146,9 @@ def _attempt_failed(event: StoredEvent) -> str:
 
 def _attempt_lost(event: StoredEvent) -> str:
     worker = event.data.get("worker")
-    lost = (
-        f"worker {worker} died with attempt {event.attempt}"
-        if worker
-        else f"the worker of attempt {event.attempt} died"
-    )
+    lost = f"the worker of attempt {event.attempt} died"
+    if worker:
+        lost = f"worker {worker} died with attempt {event.attempt}"
     if event.data.get("alone") is False:
         # Events of earlier versions do not say whether the loss was charged: up to ten losses of a node were
         # not.

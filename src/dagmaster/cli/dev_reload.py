@@ -95,8 +95,7 @@ class WorkflowReloader:
             print_status("reload", "workers keep the code that they have")
 
     def _files(self) -> list[Path]:
-        files = [file for path in self._paths for file in (list_folder(path) if path.is_dir() else [path])]
-        return list(dict.fromkeys(files))
+        return list(dict.fromkeys(file for path in self._paths for file in _list_files(path)))
 
     async def _publish(self, files: list[Path]) -> bool:
         """Publish files in another process, and print its report; return whether Python was imported."""
@@ -225,11 +224,13 @@ class FileWatch:
 
     def _list(self) -> Iterator[Path]:
         for path in self._paths:
-            yield from list_folder(path) if path.is_dir() else [path]
+            yield from _list_files(path)
         for package in self._packages:
             yield from sorted(package.rglob("*.py"))
 
 
-def list_folder(folder: Path) -> list[Path]:
-    """Return the Python and YAML files of a folder, without those in its folders."""
-    return sorted(file for file in folder.iterdir() if file.suffix in _SUFFIXES)
+def _list_files(path: Path) -> list[Path]:
+    """Return a file, or the Python and YAML files of a folder, without those in its folders."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)

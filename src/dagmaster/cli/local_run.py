@@ -170,13 +170,13 @@ class LocalRun:
         stored = "; the job is stored" if self._is_stored else ""
         if self.interrupts > 1:
             self.display.pause()
-            job_id = "" if self._runner is None else self._runner.job_id
-            after = (
-                f"job {job_id} is stored and will be cancelled by `dagmaster dev`; completed nodes keep their"
-                " results"
-                if self._is_stored
-                else "the job is lost"
-            )
+            after = "the job is lost"
+            if self._is_stored:
+                job_id = "" if self._runner is None else self._runner.job_id
+                after = (
+                    f"job {job_id} is stored and will be cancelled by `dagmaster dev`;"
+                    " completed nodes keep their results"
+                )
             click.echo(f"exiting now: {after}", err=True)
             sys.stderr.flush()
             # Handlers may block in something that cannot be interrupted.

@@ -160,6 +160,14 @@ def read_pairs(pairs: Iterable[str], parse: Callable[[str, str], T], noun: str) 
     return values
 
 
+def read_text_file(path: pathlib.Path) -> str:
+    """Read a file; `-` is standard input."""
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror or error}") from error
+
+
 def read_json_file(path: pathlib.Path | None) -> JsonObject:
     """Read an object from a JSON file; `-` is standard input."""
     if path is None:
@@ -167,10 +175,7 @@ def read_json_file(path: pathlib.Path | None) -> JsonObject:
     from dagmaster.authoring.inputs import read_json
 
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-        data = read_json(text)
-    except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror or error}") from error
+        data = read_json(read_text_file(path))
     except (ValueError, RecursionError) as error:
         raise click.ClickException(f"{path} is not JSON: {error}") from error
     if not isinstance(data, dict):

@@ -85,8 +85,6 @@ def format_blob(info: BlobInfo) -> str:
 
 def format_modified(info: BlobInfo) -> str:
     """Format the time of the last change; empty if it is unknown."""
-    return (
-        ""
-        if info.modified is None
-        else datetime.fromtimestamp(info.modified, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    )
+    if info.modified is None:
+        return ""
+    return datetime.fromtimestamp(info.modified, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -122,13 +122,11 @@ async def watch_jobs(
             changed = [
                 parse_record(JobRecord, document, read_at=time.time()) for document in message.data["jobs"]
             ]
-            removed = set(message.data.get("removed", ()))
-            kept = (
-                {}
-                if message.type == "snapshot"
-                else {id_: job for id_, job in jobs.items() if id_ not in removed}
-            )
-            jobs = kept | {job.job_id: job for job in changed}
+            if message.type == "snapshot":
+                jobs.clear()
+            for removed in message.data.get("removed", ()):
+                jobs.pop(removed, None)
+            jobs.update({job.job_id: job for job in changed})
             # An id begins with its time: the newest has the greatest number.
             yield tuple(sorted(jobs.values(), key=lambda job: -int(job.job_id)))
 

@@ -183,9 +183,8 @@ def check_readable(path: Path | str) -> None:
                             ) from None
                         _require_readable_bytes(path)
                         raise invalid_input(
-                            f"the raster is damaged or truncated: the block at row {row:,}, column {column:,}"
-                            " of band"
-                            f" {band} cannot be read. Copy the complete file again"
+                            f"the raster is damaged or truncated: the block at row {row:,}, column"
+                            f" {column:,} of band {band} cannot be read. Copy the complete file again"
                         ) from error
     except GDAL_ERRORS as error:
         raise _open_error(path, error) from None
@@ -195,9 +194,8 @@ def reject_overview_reference(raster: DatasetReader) -> None:
     """Reject a raster that names another file for its overviews: GDAL would open it, whatever it is."""
     if raster.tags(ns="OVERVIEWS"):
         raise invalid_input(
-            "the raster names another file that holds its overviews (OVERVIEW_FILE in its metadata), which is"
-            " not"
-            " opened. Remove that, as with gdal_translate -nomd"
+            "the raster names another file that holds its overviews (OVERVIEW_FILE in its metadata), which"
+            " is not opened. Remove that, as with gdal_translate -nomd"
         )
 
 
@@ -240,7 +238,7 @@ class SubdatasetPath(str):
 
 
 def _open(path: Path | str) -> DatasetReader:
-    container = _container(path)
+    container = container_of(path)
     is_remote = _is_remote(path)
     if not is_remote:
         with _explain_unreadable(container):
@@ -259,7 +257,8 @@ def _open(path: Path | str) -> DatasetReader:
     return raster
 
 
-def _container(path: Path | str) -> str:
+def container_of(path: Path | str) -> str:
+    """Return the file of a path; of a subdataset the file that contains it."""
     return path.container if isinstance(path, SubdatasetPath) else str(path)
 
 
@@ -285,9 +284,8 @@ def _check_size(
     if stated_bytes > GIGABYTE and stated_bytes > MAX_EXPANSION * max(on_disk, 1):
         raise invalid_input(
             f"a file of {on_disk:,} bytes claims {raster.width:,} x {raster.height:,} pixels,"
-            f" {stated_bytes:,} bytes:"
-            f" measurements do not compress that well. Expected at most {MAX_EXPANSION:,} times the size of"
-            " the file"
+            f" {stated_bytes:,} bytes: measurements do not compress that well. Expected at most"
+            f" {MAX_EXPANSION:,} times the size of the file"
         )
     bands_per_block = raster.count if str(getattr(raster.interleaving, "value", "")).lower() == "pixel" else 1
     block_bytes = max(
@@ -334,7 +332,7 @@ def _free_bytes(target: Path) -> int:
 
 
 def _files(path: Path | str) -> list[Path]:
-    root = Path(_container(path))
+    root = Path(container_of(path))
     return [file for file in root.rglob("*") if file.is_file()] if root.is_dir() else [root]
 
 
@@ -357,7 +355,7 @@ def _explain_unreadable(path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BlobsUnavailable(f"{_container(path)} cannot be read: {error.strerror or error}") from error
+        raise BlobsUnavailable(f"{container_of(path)} cannot be read: {error.strerror or error}") from error
 
 
 def _http_answer(error: BaseException) -> str:
@@ -379,6 +377,6 @@ def _open_error(path: Path | str, error: BaseException) -> Exception:
             " are fetched if their names have the suffix of their format"
         )
     with _explain_unreadable(path):
-        description = describe_content(Path(_container(path)))
+        description = describe_content(Path(container_of(path)))
     words = "" if _UNKNOWN_FORMAT in str(error) else library_words("GDAL", error)
     return invalid_input(f"{description}{words}")

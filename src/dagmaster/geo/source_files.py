@@ -96,12 +96,10 @@ def _single_item(ctx: HandlerContext, value: dict[str, Any] | str | None) -> dic
 
 def data_href(item: dict[str, Any]) -> str:
     """Return the href of an item's data asset: by role, by name, or its only asset."""
-    value = item.get("assets")
-    assets = (
-        {name: asset for name, asset in value.items() if isinstance(asset, dict)}
-        if isinstance(value, dict)
-        else {}
-    )
+    assets = item.get("assets")
+    if not isinstance(assets, dict):
+        assets = {}
+    assets = {name: asset for name, asset in assets.items() if isinstance(asset, dict)}
     by_role = [asset for asset in assets.values() if "data" in (asset.get("roles") or ())]
     named = [assets[name] for name in ("data", "cog", "asset") if name in assets]
     for asset in [*by_role, *named, *(assets.values() if len(assets) == 1 else ())]:
@@ -111,6 +109,11 @@ def data_href(item: dict[str, Any]) -> str:
         f"the item {item.get('id')!r} has no asset with the role 'data': its assets are"
         f" {', '.join(assets) or 'none'}"
     )
+
+
+def modified_at(ctx: HandlerContext, uri: BlobUri) -> float | None:
+    info = ctx.blobs.find(uri)
+    return None if info is None else info.modified
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

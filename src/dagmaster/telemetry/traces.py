@@ -55,13 +55,14 @@ def start_tracing(config: TraceConfig, exporters: Sequence[SpanExporter] | None 
         resource=Resource.create({"service.name": config.service, "service.namespace": "dagmaster"}),
         sampler=JobSampler(),
     )
-    for exporter in _exporters(config) if exporters is None else exporters:
-        is_test = exporters is not None
-        provider.add_span_processor(
-            SimpleSpanProcessor(exporter)
-            if is_test
-            else BatchSpanProcessor(exporter, schedule_delay_millis=SPAN_SECONDS * 1000)
-        )
+    if exporters is None:
+        for exporter in _exporters(config):
+            provider.add_span_processor(
+                BatchSpanProcessor(exporter, schedule_delay_millis=SPAN_SECONDS * 1000)
+            )
+    else:
+        for exporter in exporters:
+            provider.add_span_processor(SimpleSpanProcessor(exporter))
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         # Handlers and the libraries that they use find it there.
         trace.set_tracer_provider(provider)

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from dagmaster.errors import LoginRejected, OriginRejected
 from dagmaster.http.auth import SESSION_COOKIE
 from dagmaster.http.origins import is_own_fetch, is_own_origin
+from dagmaster.ui.pages.addresses import join_query
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -73,8 +74,7 @@ def end_session(response: Response) -> None:
 
 def login_path(request: Request) -> str:
     """Return the path of the login that leads back to a page."""
-    path = request.url.path
-    target = f"{path}?{request.url.query}" if request.url.query else path
+    target = join_query(request.url.path, request.url.query)
     return LOGIN if target == HOME else f"{LOGIN}?next={quote(target, safe='')}"
 
 

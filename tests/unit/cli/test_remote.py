@@ -365,7 +365,9 @@ def test_an_answer_without_a_name_goes_to_the_job_that_was_looked_at(terminal):
         async def call(self, *_: Any) -> Any:
             return why
 
-    answered = asyncio.run(jobs_control._find_only(cast("Any", Looked()), "last", ReasonCode.APPROVAL))
+    answered = asyncio.run(
+        jobs_control._find_waiting(cast("Any", Looked()), "last", None, ReasonCode.APPROVAL)
+    )
     assert answered == (job_id, "ask")
 
 

@@ -35,17 +35,22 @@ async def find_task(app: Application, task_id: str, *, max_bytes: int | None = N
     except NodeNotFound:
         # The owner of the job has not accepted it yet.
         return _view(place)
-    last = detail.attempts[-1] if detail.attempts else None
+    attempt: dict[str, object] = {"worker_id": detail.worker_id}
+    if detail.attempts:
+        last = detail.attempts[-1]
+        attempt = {
+            "worker_id": last.worker_id,
+            "attempt_id": last.task_id,
+            "claimed_at": last.claimed_at,
+            "started_at": last.started_at,
+        }
     return _view(
         place,
         status=detail.status,
         attempts=detail.attempt,
         result=detail.output,
         error=detail.error,
-        worker_id=detail.worker_id if last is None else last.worker_id,
-        attempt_id=None if last is None else last.task_id,
-        claimed_at=None if last is None else last.claimed_at,
-        started_at=None if last is None else last.started_at,
+        **attempt,
         completed_at=detail.finished_at,
     )
 

@@ -172,12 +172,12 @@ def _with_failures(
 
 async def _redact_failures(app: Application, failures: Sequence[FailureRecord]) -> tuple[FailureRecord, ...]:
     redactors = RedactorCache(app)
-    # The inputs of a deleted job are deleted: there is nothing to look for, and nothing to read.
-    return tuple(
-        [
-            mark_redacted(failure)
-            if failure.content_hash is None
-            else redacted(failure, await redactors.get(failure.job_id, failure.content_hash))
-            for failure in failures
-        ]
-    )
+    shown: list[FailureRecord] = []
+    for failure in failures:
+        if failure.content_hash is None:
+            # The inputs of a deleted job are deleted: there is nothing to look for, and nothing to read.
+            shown.append(mark_redacted(failure))
+        else:
+            redact = await redactors.get(failure.job_id, failure.content_hash)
+            shown.append(redacted(failure, redact))
+    return tuple(shown)

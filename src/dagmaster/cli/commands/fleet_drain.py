@@ -146,11 +146,9 @@ def _describe(
         return f"{result.kind} {result.service_id} has stopped", COMPLETED
     name = format_name(member)
     if not member.is_alive:
-        return (
-            (f"{name} died while it drained", FAILED)
-            if member.has_died
-            else (f"{name} has stopped", COMPLETED)
-        )
+        if member.has_died:
+            return f"{name} died while it drained", FAILED
+        return f"{name} has stopped", COMPLETED
     if member.is_drained:
         return f"{name} is drained: it holds nothing, and can be stopped", COMPLETED
     if member.drain is None:

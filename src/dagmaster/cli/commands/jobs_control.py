@@ -127,7 +127,7 @@ def approve(
     sent_by = _approver(name, data_dir)
 
     async def answer(system: System) -> CommandResult:
-        job, node = (job_id, node_id) if node_id else await _find_only(system, job_id, ReasonCode.APPROVAL)
+        job, node = await _find_waiting(system, job_id, node_id, ReasonCode.APPROVAL)
         return await system.call(approve_node, job, node, sent_by=sent_by, comment=comment)
 
     return _run(data_dir, answer, as_json=as_json)
@@ -160,7 +160,7 @@ def reject(
     sent_by = _approver(name, data_dir)
 
     async def answer(system: System) -> CommandResult:
-        job, node = (job_id, node_id) if node_id else await _find_only(system, job_id, ReasonCode.APPROVAL)
+        job, node = await _find_waiting(system, job_id, node_id, ReasonCode.APPROVAL)
         return await system.call(reject_node, job, node, sent_by=sent_by, comment=comment)
 
     return _run(data_dir, answer, as_json=as_json)
@@ -190,9 +190,7 @@ def signal(
     value = None if payload is None else _parse_payload(payload)
 
     async def send(system: System) -> CommandResult:
-        job, name = (
-            (job_id, signal_name) if signal_name else await _find_only(system, job_id, ReasonCode.SIGNAL)
-        )
+        job, name = await _find_waiting(system, job_id, signal_name, ReasonCode.SIGNAL)
         return await system.call(send_signal, job, name, value, sent_by=sender())
 
     return _run(data_dir, send, as_json=as_json)
@@ -227,25 +225,21 @@ def retry(
     # A server of an older version can retry one node.
     (node_id, *others), names = node_ids, list(node_ids)
     if dry_run:
-        plan = on_system(
-            data_dir,
-            lambda system: (
-                system.call(plan_retry_nodes, job_id, names)
-                if others
-                else system.call(plan_retry, job_id, node_id)
-            ),
-        )
-        print_plan(plan, as_json=as_json)
+
+        def plan(system: System) -> Awaitable[ResumePlanView]:
+            if others:
+                return system.call(plan_retry_nodes, job_id, names)
+            return system.call(plan_retry, job_id, node_id)
+
+        print_plan(on_system(data_dir, plan), as_json=as_json)
         return COMPLETED
-    return _run(
-        data_dir,
-        lambda system: (
-            system.call(retry_nodes, job_id, names, sent_by=sender())
-            if others
-            else system.call(retry_node, job_id, node_id, sent_by=sender())
-        ),
-        as_json=as_json,
-    )
+
+    def retry_all(system: System) -> Awaitable[CommandResult]:
+        if others:
+            return system.call(retry_nodes, job_id, names, sent_by=sender())
+        return system.call(retry_node, job_id, node_id, sent_by=sender())
+
+    return _run(data_dir, retry_all, as_json=as_json)
 
 
 # ── Shared by several commands ──
@@ -256,11 +250,13 @@ def sender(name: str | None = None) -> str:
     return (name or current_user())[:MAX_USER]
 
 
-async def _find_only(system: System, job_id: str, code: ReasonCode) -> tuple[str, str]:
-    """Return the job and the only approval or signal that it waits for; otherwise raise `CommandInvalid`.
+async def _find_waiting(system: System, job_id: str, name: str | None, code: ReasonCode) -> tuple[str, str]:
+    """Return the job and the named approval or signal, by default the only one that it waits for.
 
-    The job is named by its id: `last` may be another one by the time the answer is sent.
+    The job is named by its id then: `last` may be another one by the time the answer is sent.
     """
+    if name:
+        return job_id, name
     from dagmaster.application.diagnosis import why_job
     from dagmaster.errors import CommandInvalid
 

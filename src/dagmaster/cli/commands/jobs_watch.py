@@ -216,11 +216,14 @@ class PlainLines:
         events = self._stopped + await self._new_events(job)
         # Tasks stop one after the other: they are one line when something else follows.
         last = next((index for index in range(len(events), 0, -1) if not _is_stop(events[index - 1])), 0)
-        self._stopped = [] if job.is_finished else events[last:]
-        for at, sentence in grouped_sentences(events if job.is_finished else events[:last]):
+        fan_outs = job.fan_outs
+        if job.is_finished:
+            # The end of a job is the last line.
+            last, fan_outs = len(events), ()
+        events, self._stopped = events[:last], events[last:]
+        for at, sentence in grouped_sentences(events):
             self._line(at - started, sentence)
-        # The end of a job is the last line.
-        for fan_out in () if job.is_finished else job.fan_outs:
+        for fan_out in fan_outs:
             sentence = self._progress(job, fan_out)
             if sentence:
                 self._line(job.read_at - started, sentence)
@@ -245,7 +248,7 @@ class PlainLines:
         if self._after == 0:
             # Only the last run is printed.
             resumed = [index for index, event in enumerate(events) if event.type == EventType.JOB_RESUMED]
-            events = events[resumed[-1] :] if resumed else events
+            events = events[max(resumed, default=0) :]
         # Events after the view was read are printed with the next one.
         events = [event for event in events if event.seq <= job.event_seq]
         self._after = events[-1].seq if events else self._after

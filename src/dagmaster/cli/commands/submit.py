@@ -23,6 +23,7 @@ from dagmaster.cli.options import (
     print_rejection,
     read_json_file,
     read_pairs,
+    read_text_file,
     workflow_file,
 )
 from dagmaster.cli.system import open_session
@@ -224,12 +225,8 @@ def _batch_requests(request: JobRequest, lines: Sequence[JsonObject]) -> list[Jo
 def _read_lines(path: pathlib.Path) -> list[JsonObject]:
     from dagmaster.authoring.inputs import read_json
 
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror or error}") from error
     lines: list[JsonObject] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(read_text_file(path).splitlines(), 1):
         try:
             value = read_json(line)
         except (ValueError, RecursionError) as error:

@@ -182,8 +182,7 @@ def _stopped_services(services: Sequence[OrchestratorRecord | WorkerRecord]) -> 
         :_MAX_STOPPED
     ]:
         kind = "worker" if isinstance(service, WorkerRecord) else "orchestrator"
-        style = "red" if service.has_died else DIM
-        icon, verb = ("✘", "died") if service.has_died else ("■", "stopped")
+        icon, verb, style = ("✘", "died", "red") if service.has_died else ("■", "stopped", DIM)
         table.add_row(
             Text(f"{icon} {kind} {service.place}", style=style),
             Text(f"{verb} {age(left_seconds(service))} ago", style=style),

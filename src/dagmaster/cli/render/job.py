@@ -20,7 +20,13 @@ from dagmaster.text_format import format_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from dagmaster.application.views import ChildrenRecord, JobDetailView, NodeRecord, ProgressRecord
+    from dagmaster.application.views import (
+        ChildrenRecord,
+        JobDetailView,
+        JobRecord,
+        NodeRecord,
+        ProgressRecord,
+    )
     from dagmaster.cli.render.tree import Row, Tree
     from dagmaster.ports.handler_reports import Progress
 
@@ -114,12 +120,16 @@ class JobLine:
 # ── Views → lines ───────────────────────────────────────────────────────────────────────────────────────────
 
 
+def status_word(job: JobRecord | JobDetailView) -> str:
+    return "CANCELLING" if job.is_cancelling else job.status
+
+
 def job_line(job: JobDetailView) -> JobLine:
     """Return the line of a job. A job that has not started shows how long it has been waiting."""
     waited = max(job.read_at - job.created_at, 0.0)
     return JobLine(
         title=f"{job.workflow_id} v{job.version}",
-        status="CANCELLING" if job.is_cancelling else job.status,
+        status=status_word(job),
         finished=sum(job.counts.get(status, 0) for status in TERMINAL_NODE),
         nodes=sum(job.counts.values()),
         seconds=waited if job.duration_seconds is None else job.duration_seconds,

@@ -73,12 +73,20 @@ def _head(job: JobDetailView) -> Table:
     if job.owner is not None:
         heartbeat = f"last heartbeat {age(job.owner.silent_seconds)} ago"
         table.add_row("owner", f"orchestrator on {job.owner.host}, pid {job.owner.pid}, {heartbeat}")
-    parts = [f"priority {job.priority}", *([f"run {job.run}"] if job.run > 1 else [])]
-    parts += [f"correlation {job.correlation_id}"] if job.correlation_id else []
-    parts += [f"started by {job.parent_node_id} of job {job.parent_job_id}"] if job.parent_job_id else []
-    parts += [f"resumed from job {job.resumed_from}"] if job.resumed_from else []
-    table.add_row("", Text(", ".join(parts), style=DIM))
+    table.add_row("", Text(", ".join(_remarks(job)), style=DIM))
     return table
+
+
+def _remarks(job: JobDetailView) -> Iterator[str]:
+    yield f"priority {job.priority}"
+    if job.run > 1:
+        yield f"run {job.run}"
+    if job.correlation_id:
+        yield f"correlation {job.correlation_id}"
+    if job.parent_job_id:
+        yield f"started by {job.parent_node_id} of job {job.parent_job_id}"
+    if job.resumed_from:
+        yield f"resumed from job {job.resumed_from}"
 
 
 def _nodes(

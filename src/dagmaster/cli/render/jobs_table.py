@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rich.table import Table
 from rich.text import Text
 
-from dagmaster.cli.render.job import job_status
+from dagmaster.cli.render.job import job_status, status_word
 from dagmaster.cli.render.text import DIM, duration
 from dagmaster.text_format import age
 
@@ -46,7 +46,7 @@ def _cells(job: JobRecord, *, has_names: bool) -> list[Text]:
     total, finished = f"{job.nodes_total:,}", f"{job.nodes_finished:,}"
     return [
         Text(job.job_id),
-        job_status("CANCELLING" if job.is_cancelling else job.status),
+        job_status(status_word(job)),
         _name(f"{job.workflow_id} v{job.version}"),
         *([_name(job.name)] if has_names else []),
         Text(total if job.nodes_finished == job.nodes_total else f"{finished}/{total}"),

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagmaster.application.diagnosis import is_failure, is_minor, is_success
-from dagmaster.cli.render.job import ICONS, job_status
+from dagmaster.cli.render.job import ICONS, job_status, status_word
 from dagmaster.cli.render.text import DIM, duration
 from dagmaster.cli.suggested_commands import format_blocking_reason, suggest_command
 from dagmaster.text_format import age, format_count
@@ -69,7 +69,7 @@ def node_why_page(why: NodeWhyView) -> Iterator[RenderableType]:
 
 
 def _title(job: JobRecord) -> Text:
-    title = job_status("CANCELLING" if job.is_cancelling else job.status)
+    title = job_status(status_word(job))
     title.append(f"  {job.workflow_id} v{job.version}", style="bold")
     title.append(f"  job {job.job_id}", style=DIM)
     if job.duration_seconds is not None:
@@ -103,8 +103,9 @@ def _groups(groups: Sequence[GroupView]) -> Table:
     for group in groups:
         icon, style = ICONS[group.status]
         subject = Text(f"{icon} ", style=style)
-        subject.append(group.subject, style=DIM if is_minor(group.code) else "bold")
-        sentence = Text(group.sentence, style=DIM if is_minor(group.code) else "")
+        subject_style, sentence_style = (DIM, DIM) if is_minor(group.code) else ("bold", "")
+        subject.append(group.subject, style=subject_style)
+        sentence = Text(group.sentence, style=sentence_style)
         if group.count > 1:
             more = ", …" if group.count > len(group.examples) else ""
             sentence.append(f"\n{', '.join(group.examples)}{more}", style=DIM)

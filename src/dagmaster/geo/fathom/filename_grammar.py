@@ -116,8 +116,7 @@ def _template_expression(template: str) -> str:
     if ambiguous > MAX_AMBIGUOUS_BORDERS:
         raise _pattern_error(
             f"the pattern {template!r} is ambiguous about where one field ends and the next begins: put a"
-            " slash or '_'"
-            " between them"
+            " slash or '_' between them"
         )
     return "".join(
         f"(?P<{part}>{FIELDS.get(part, _WORD)})" if index % 2 else re.escape(part)
@@ -169,8 +168,8 @@ def tile_corner(tile: str) -> tuple[int, int]:
 
 
 def _signed_corner(match: re.Match[str]) -> tuple[int, int]:
-    south, west = int(match[2]), int(match[4])
-    return (-west if match[3] == "w" else west), (-south if match[1] == "s" else south)
+    signs = {"w": -1, "s": -1}
+    return signs.get(match[3], 1) * int(match[4]), signs.get(match[1], 1) * int(match[2])
 
 
 def _is_tile(text: str) -> bool:

@@ -77,11 +77,9 @@ def _covering_window(grid: Grid, geometry: Any) -> PixelWindow:
     overlap = geometry.intersection(shapely.box(*grid.bounds))
     if overlap.area == 0:
         footprint = bounds_footprint(grid.crs, grid.bounds)
-        place = (
-            f"bounds are {list(grid.bounds)} in its own CRS (left, bottom, right, top)"
-            if footprint is None
-            else f"bbox is {footprint.bbox} (west, south, east, north)"
-        )
+        place = f"bounds are {list(grid.bounds)} in its own CRS (left, bottom, right, top)"
+        if footprint is not None:
+            place = f"bbox is {footprint.bbox} (west, south, east, north)"
         raise invalid_input(
             f"the area does not intersect the raster, whose {place}. Expected an area that overlaps it, in"
             " degrees"

@@ -30,7 +30,7 @@ from dagmaster.geo.result_uris import (
     strip_fingerprint,
 )
 from dagmaster.geo.rules.datetimes import normalize_datetime
-from dagmaster.geo.source_files import LocalFile, local_file
+from dagmaster.geo.source_files import LocalFile, local_file, modified_at
 from dagmaster.sdk.handler_context import HandlerContext
 
 if TYPE_CHECKING:
@@ -197,8 +197,7 @@ class Origin:
 
 
 def _plain_source(ctx: HandlerContext, file: LocalFile) -> RasterSource:
-    info = ctx.blobs.find(file.uri)
-    modified = None if info is None else info.modified
+    modified = modified_at(ctx, file.uri)
     return RasterSource(
         uri=file.uri, path=str(file.path), version=file.sha256, size=file.size, modified=modified
     )
@@ -332,7 +331,6 @@ def describe_cog(
         item_id = dated_id(item_id, normalize_datetime(params.datetime))
     with gdal_env(ctx.share):
         facts = facts or describe_raster(file.path, ctx.share, sample=False)
-        info = ctx.blobs.find(file.uri)
         metadata = ItemMetadata(
             item_id=params.item_id or item_id,
             href=str(file.uri),
@@ -341,7 +339,7 @@ def describe_cog(
             collection=params.collection_id,
             datetime=params.datetime,
             source_modified=origin.modified,
-            created=None if info is None else info.modified,
+            created=modified_at(ctx, file.uri),
             properties={
                 **({UNDATED_ID: True} if is_content_named and params.datetime is None else {}),
                 **({"dagmaster:sidecars": source_entries(origin.sidecars)} if origin.sidecars else {}),

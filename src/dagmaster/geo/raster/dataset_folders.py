@@ -18,7 +18,7 @@ from dagmaster.geo.raster.sidecars import (
     sidecar_names,
     stage_raster,
 )
-from dagmaster.geo.source_files import local_file, name_in_errors
+from dagmaster.geo.source_files import local_file, modified_at, name_in_errors
 from dagmaster.ports.blob_uris import BlobUri
 
 if TYPE_CHECKING:
@@ -38,10 +38,9 @@ def fetch_dataset(ctx: HandlerContext, uri: BlobUri) -> RasterSource:
     folder = Path(tempfile.mkdtemp(prefix="dataset-", dir=ctx.scratch))
     if uri.suffix == ZIP_SUFFIX:
         file = local_file(ctx, uri)
-        info = ctx.blobs.find(uri)
         with name_in_errors(uri):
             staged = _unpack(ctx, file, folder)
-        size, sha256, modified = file.size, file.sha256, None if info is None else info.modified
+        size, sha256, modified = file.size, file.sha256, modified_at(ctx, uri)
     else:
         directory = fetch_directory(ctx, uri, FILE_TYPES[uri.suffix], folder / uri.name.rpartition("/")[2])
         staged = StagedRaster(path=str(directory.path), options=SIDECAR_OPTIONS)

@@ -62,8 +62,14 @@ class Footprint:
 
 def raster_footprint(crs: CRS, affine: Affine, width: int, height: int) -> Footprint | None:
     """Return the footprint of a pixel grid; None off the Earth."""
-    footprint = _cached_footprint(crs, affine, width, height)
-    return None if footprint is None else deepcopy(footprint)
+    return deepcopy(_cached_footprint(crs, affine, width, height))
+
+
+def describe_footprint(footprint: Footprint | None) -> dict[str, Any]:
+    """Return bbox and footprint as fields of an output; None off the Earth."""
+    if footprint is None:
+        return {"bbox": None, "footprint": None}
+    return {"bbox": footprint.bbox, "footprint": footprint.geometry}
 
 
 @lru_cache(maxsize=16)

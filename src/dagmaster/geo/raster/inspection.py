@@ -8,7 +8,7 @@ import numpy as np
 
 from dagmaster.errors import invalid_input
 from dagmaster.geo.gdal import explain_io_errors, open_raster
-from dagmaster.geo.raster.footprints import raster_footprint
+from dagmaster.geo.raster.footprints import describe_footprint, raster_footprint
 from dagmaster.geo.raster.georeferences import find_georeference
 from dagmaster.geo.raster.grids import crs_text, located_grid, orientation, raster_grid
 from dagmaster.geo.raster.vrts import has_mask
@@ -47,8 +47,7 @@ def describe_raster(
             "crs": crs_text(grid.crs),
             "georeference": georeference.kind,
             "bounds": [float(side) for side in bounds],
-            "bbox": None if footprint is None else footprint.bbox,
-            "footprint": None if footprint is None else footprint.geometry,
+            **describe_footprint(footprint),
             "width": raster.width,
             "height": raster.height,
             "count": raster.count,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import invalid_input
-from dagmaster.geo.gdal import SubdatasetPath, open_container
+from dagmaster.geo.gdal import SubdatasetPath, container_of, open_container
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
@@ -44,7 +44,7 @@ def list_subdatasets(raster: DatasetReader, path: str) -> list[Subdataset]:
 
 def describe_container(path: str) -> tuple[list[dict[str, str]], bool]:
     """Return the names and descriptions of the rasters in a file, and whether this path has pixels."""
-    container = path.container if isinstance(path, SubdatasetPath) else path
+    container = container_of(path)
     with open_container(container) as raster:
         subdatasets = list_subdatasets(raster, container)
         has_pixels = isinstance(path, SubdatasetPath) or raster.count > 0

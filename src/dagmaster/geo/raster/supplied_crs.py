@@ -17,7 +17,7 @@ from rasterio.errors import CRSError
 
 from dagmaster.errors import PermanentError
 from dagmaster.geo.formats.raster_drivers import RASTER_DRIVERS
-from dagmaster.geo.gdal import SubdatasetPath, open_raster
+from dagmaster.geo.gdal import SubdatasetPath, container_of, open_raster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +53,10 @@ def supply_crs(
     `write` writes a file beside the raster, by the path at which GDAL would read it.
     """
     projection = next((part for part in sidecars if part.name.lower().endswith(".prj")), None)
-    if projection is None and Path(_container(path)).suffix.lower() not in RASTER_DRIVERS["netCDF"].suffixes:
+    if (
+        projection is None
+        and Path(container_of(path)).suffix.lower() not in RASTER_DRIVERS["netCDF"].suffixes
+    ):
         return []
     try:
         with open_raster(path, share, whole=False) as raster:
@@ -104,7 +107,7 @@ def _is_in_degrees(raster: DatasetReader) -> bool:
 def _write_crs(
     path: str, crs: CRS, sidecars: Sequence[RasterPart], write: Callable[[str, bytes], object]
 ) -> None:
-    container = _container(path)
+    container = container_of(path)
     metadata = next((part for part in sidecars if part.name.lower().endswith(".aux.xml")), None)
     own = b"<PAMDataset></PAMDataset>" if metadata is None else Path(metadata.path).read_bytes()
     root = _PAM_ROOT.search(own)
@@ -115,7 +118,3 @@ def _write_crs(
         name = path.partition(container)[2].lstrip('":')
         added = f"<Subdataset name={quoteattr(name)}><PAMDataset>{added}</PAMDataset></Subdataset>"
     write(f"{container}.aux.xml", own[: root.end()] + added.encode() + own[root.end() :])
-
-
-def _container(path: str) -> str:
-    return path.container if isinstance(path, SubdatasetPath) else path

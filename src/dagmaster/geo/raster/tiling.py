@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.errors import invalid_input
 from dagmaster.geo.gdal import open_raster
-from dagmaster.geo.raster.footprints import raster_footprint
+from dagmaster.geo.raster.footprints import describe_footprint, raster_footprint
 from dagmaster.geo.raster.georeferences import require_georeferenced
 from dagmaster.geo.raster.grids import crs_text, raster_grid, require_north_up
 
@@ -29,9 +29,8 @@ def plan_tiles(
         columns, rows = -(-raster.width // tile_size), -(-raster.height // tile_size)
         if columns * rows > max_tiles:
             raise invalid_input(
-                f"{raster.width:,} x {raster.height:,} pixels make {columns * rows:,} tiles of {tile_size:,}"
-                " pixels:"
-                f" at most {max_tiles:,} are allowed. Increase tile_size or max_tiles"
+                f"{raster.width:,} x {raster.height:,} pixels make {columns * rows:,} tiles of"
+                f" {tile_size:,} pixels: at most {max_tiles:,} are allowed. Increase tile_size or max_tiles"
             )
         if tile_size * tile_size * raster.count > share.max_pixels:
             raise invalid_input(
@@ -53,8 +52,7 @@ def plan_tiles(
                         "column": column,
                         "row": row,
                         "window": list(window),
-                        "bbox": None if footprint is None else footprint.bbox,
-                        "footprint": None if footprint is None else footprint.geometry,
+                        **describe_footprint(footprint),
                         "bounds": list(part.bounds),
                         "crs": crs,
                     }
@@ -65,7 +63,7 @@ def plan_tiles(
             "columns": columns,
             "rows": rows,
             "crs": crs,
-            "bbox": None if whole is None else whole.bbox,
+            "bbox": describe_footprint(whole)["bbox"],
         }
 
 

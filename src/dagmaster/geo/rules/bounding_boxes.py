@@ -49,11 +49,9 @@ def parse_bbox(values: Sequence[JsonValue], label: str = "the bbox") -> BBox:
         (north, 90, "north"),
     ):
         if abs(degrees) > limit + ROUNDING_DEGREES:
-            hint = (
-                " Across the antimeridian, west is greater than east: 170,-10,-170,10."
-                if limit == 180  # noqa: PLR2004 - of longitudes
-                else ""
-            )
+            hint = ""
+            if limit == 180:  # noqa: PLR2004 - of longitudes
+                hint = " Across the antimeridian, west is greater than east: 170,-10,-170,10."
             raise invalid_input(
                 f"{label} has {side} {degrees:g}: expected degrees from -{limit} to {limit}.{hint}"
             )
@@ -121,9 +119,8 @@ def geometry_bounds(geometry: object, label: str) -> BBox:
     max_longitude, max_latitude = 180 + ROUNDING_DEGREES, 90 + ROUNDING_DEGREES
     if west < -max_longitude or east > max_longitude or south < -max_latitude or north > max_latitude:
         raise invalid_input(
-            f"the geometry of {label} reaches from {west:g}, {south:g} to {east:g}, {north:g}:"
-            " expected longitude (-180 to 180), then latitude (-90 to 90), in degrees. Cut a geometry across"
-            " the"
+            f"the geometry of {label} reaches from {west:g}, {south:g} to {east:g}, {north:g}: expected"
+            " longitude (-180 to 180), then latitude (-90 to 90), in degrees. Cut a geometry across the"
             " antimeridian into a MultiPolygon"
         )
     return west, south, east, north
@@ -141,8 +138,7 @@ def _positions(geometry: object, label: str, depth: int) -> Iterator[Sequence[fl
         if not isinstance(parts, list) or not parts or depth:
             raise invalid_input(
                 f"the geometry of {label} is a GeometryCollection without geometries, or one inside another:"
-                " write"
-                " its geometries"
+                " write its geometries"
             )
         for part in parts:
             yield from _positions(part, label, depth + 1)
@@ -165,8 +161,7 @@ def _nested_positions(
     if len(values) < 2 or not all(map(_is_number, values)):  # noqa: PLR2004 - longitude and latitude
         raise invalid_input(
             f"the {geometry_type} of {label} has a position {values!r:.80}: expected finite numbers,"
-            " longitude then"
-            " latitude"
+            " longitude then latitude"
         )
     yield values
 

@@ -159,11 +159,10 @@ class ItemParams(StrictParams):
             inputs = collect_items(ctx, self.item or href)
             if len(inputs) != 1:
                 raise invalid_input(f"there are {len(inputs)} items: use stac.register_items for many")
-            item = (
-                self._override(inputs[0])
-                if "type" in inputs[0]
-                else build_file_item(ctx, inputs[0] | fields, self.collection_id)
-            )
+            if "type" in inputs[0]:
+                item = self._override(inputs[0])
+            else:
+                item = build_file_item(ctx, inputs[0] | fields, self.collection_id)
         else:
             item = build_file_item(ctx, fields | {"href": href}, self.collection_id)
         return add_preview(assign_collection(item, self.collection_id), self.preview_url)
@@ -172,8 +171,7 @@ class ItemParams(StrictParams):
         if self.bbox is not None:
             raise invalid_input(
                 f"bbox is set, but the item {item.get('id')!r} has its own: leave bbox out, or correct the"
-                " geometry and"
-                " bbox of the item"
+                " geometry and bbox of the item"
             )
         properties = {**stac_metadata(self.metadata), **(self.properties or {})}
         return override_item(item, item_id=self.item_id, datetime=self.datetime, properties=properties)

@@ -49,11 +49,10 @@ def encode_copy(rows: pa.Table, spec: TableSpec, chunk: str) -> Iterator[bytes]:
         columns: list[Any] = []
         for field, column in zip(batch.schema, batch.columns, strict=True):
             kind = spec.columns.get(field.name, "")
-            columns.append(
-                _encode_geometries(column, spec.srid)
-                if field.name == spec.geometry_column
-                else _encode_column(column, kind)
-            )
+            if field.name == spec.geometry_column:
+                columns.append(_encode_geometries(column, spec.srid))
+            else:
+                columns.append(_encode_column(column, kind))
         yield b"".join(
             chain.from_iterable(zip(repeat(start), *columns, repeat(last, batch.num_rows), strict=False))
         )
@@ -104,11 +103,8 @@ def _encode_column(column: pa.Array, kind: str) -> Sequence[bytes]:
     column_type = ColumnType.parse(kind)
     if column_type is None:
         raise PermanentError(f"there is no column type {kind!r}", kind="invalid_input")
-    return (
-        _encode_lists(column, column_type.name)
-        if column_type.is_list
-        else _encode_scalars(column, column_type.name)
-    )
+    encode = _encode_lists if column_type.is_list else _encode_scalars
+    return encode(column, column_type.name)
 
 
 def _encode_lists(column: pa.ListArray, name: str) -> list[bytes]:

@@ -111,9 +111,8 @@ def convert_column(column: pa.Array, table_type: str, name: str, row: int) -> pa
         if "utf8" in str(error).lower():
             raise _not_utf8(name, row) from error
         raise invalid_input(
-            f"the column {name!r} has a value that is not a valid {table_type} (from feature {row + 1:,} on):"
-            " correct"
-            f" it, or leave the column out{library_words('Arrow', error)}"
+            f"the column {name!r} has a value that is not a valid {table_type} (from feature {row + 1:,}"
+            f" on): correct it, or leave the column out{library_words('Arrow', error)}"
         ) from error
 
 
@@ -133,11 +132,8 @@ def _convert(column: pa.Array, table_type: str) -> pa.Array:
         return _convert_lists(column, table_type.removesuffix("[]"))
     match table_type:
         case "json":
-            values = (
-                column.to_pylist(maps_as_pydicts="strict")
-                if _has_text_keys(column.type)
-                else column.to_pylist()
-            )
+            maps_as = "strict" if _has_text_keys(column.type) else None
+            values = column.to_pylist(maps_as_pydicts=maps_as)
             return pa.array([None if value is None else _to_json(value) for value in values], pa.string())
         case "text":
             return _to_text(column)

@@ -18,7 +18,7 @@ from dagmaster.geo.formats.directories import fetch_directory, is_directory
 from dagmaster.geo.formats.driver_rules import drivers_of_suffix, file_types
 from dagmaster.geo.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIVERS
 from dagmaster.geo.result_uris import safe_name
-from dagmaster.geo.source_files import local_file, name_in_errors
+from dagmaster.geo.source_files import local_file, modified_at, name_in_errors
 from dagmaster.geo.vector.content_checks import JSON_FORMATS, check_content
 from dagmaster.geo.vector.wide_integers import quote_wide_integers
 from dagmaster.text_format import library_words
@@ -71,8 +71,7 @@ def fetch(ctx: HandlerContext, uri: BlobUri, member: str | None = None) -> Fetch
         path, size, sha256, modified = directory.path, directory.size, directory.sha256, directory.modified
     else:
         path, size, sha256 = _fetch_file(ctx, uri, folder, member)
-        info = ctx.blobs.find(uri)
-        modified = None if info is None else info.modified
+        modified = modified_at(ctx, uri)
     formats = drivers_of_suffix(_RULES, path.suffix)
     with name_in_errors(uri):
         check_content(path, formats[0], ctx.share.max_file_mb * 1_000_000)

@@ -88,8 +88,7 @@ class GeometryCleaner:
             has, have = ("no height", "have some") if self._has_heights else ("heights", "have none")
             raise invalid_input(
                 f"some features have heights (Z) and some have not: feature {row + int(others[0]) + 1:,} has"
-                f" {has},"
-                f" those before it {have}. Set heights: drop, or give all features heights"
+                f" {has}, those before it {have}. Set heights: drop, or give all features heights"
             )
 
     def _decode(self, encoded: Sequence[bytes | str | None], row: int) -> Any:
@@ -119,8 +118,7 @@ class GeometryCleaner:
         if geometry is None:
             raise invalid_input(
                 f"the geometry of feature {row + 1:,} is damaged and cannot be read: correct it, or remove"
-                " the feature"
-                f"{library_words('GEOS', reason)}"
+                f" the feature{library_words('GEOS', reason)}"
             )
         if self._rules.invalid == "fail":
             raise invalid_input(
@@ -144,8 +142,7 @@ class GeometryCleaner:
         if linear is not None and shape.has_arcs and self._rules.curves == "fail":
             raise invalid_input(
                 f"feature {row + 1:,} has arcs, which a table does not store: set curves: linearize to"
-                " replace them by"
-                " chords"
+                " replace them by chords"
             )
         self.report.counts["linearized" if shape.has_arcs else "surfaces_split"] += int(linear is not None)
         return linear
@@ -202,8 +199,7 @@ class GeometryCleaner:
         if not np.isfinite(shapely.get_coordinates(geometry)).all():
             raise invalid_input(
                 f"feature {row + 1:,} has a coordinate that is not a number, and cannot be repaired: correct"
-                " it, or"
-                f" remove the feature{library_words('GEOS', reason)}"
+                f" it, or remove the feature{library_words('GEOS', reason)}"
             )
         valid = shapely.make_valid(geometry, method="structure", keep_collapsed=False)
         repaired = keep_dimension(valid, geometry)
@@ -232,11 +228,9 @@ class GeometryCleaner:
 
     def _reproject(self, geometries: Any, row: int) -> Any:
         projected, is_lost = self._reprojection.apply(geometries)
-        crosses = (
-            is_lost & antimeridian.needs_split(geometries, unwrap=False)
-            if self._reprojection.is_from_degrees
-            else is_lost & False
-        )
+        crosses = is_lost & self._reprojection.is_from_degrees
+        if crosses.any():
+            crosses &= antimeridian.needs_split(geometries, unwrap=False)
         if crosses.any():
             # From 178 to 182 degrees: most projections end in between.
             geometries = geometries.copy()
@@ -251,10 +245,8 @@ class GeometryCleaner:
                 more = f", and {others:,} more of its batch do" if others else ""
                 raise invalid_input(
                     f"feature {row + index + 1:,} reaches beyond what {crs_label(self._target)} can"
-                    " represent, or"
-                    f" across the boundary of its map{more}: set outside: clip to clip them, or choose"
-                    " another"
-                    " target_crs"
+                    f" represent, or across the boundary of its map{more}: set outside: clip to clip them,"
+                    " or choose another target_crs"
                 )
             projected = self._clip_to_area_of_use(geometries, projected, is_lost, row)
         if self._target.is_geographic:
@@ -268,8 +260,7 @@ class GeometryCleaner:
         if area is None:
             raise invalid_input(
                 f"the area of use of {crs_label(self._target)} is unknown: feature {row + 1:,} cannot be"
-                " clipped to it."
-                " Choose another target_crs"
+                " clipped to it. Choose another target_crs"
             )
         clipped = geometries.copy()
         for index in np.flatnonzero(is_lost).tolist():
@@ -280,8 +271,7 @@ class GeometryCleaner:
         if is_still_lost.any():
             raise invalid_input(
                 f"feature {row + 1:,} and its neighbours cannot be represented in {crs_label(self._target)}:"
-                " choose"
-                " another target_crs"
+                " choose another target_crs"
             )
         projected = projected.copy()
         projected[is_lost] = reprojected
@@ -318,8 +308,7 @@ class GeometryCleaner:
             index = int(np.flatnonzero(farthest > MAX_LONGITUDE)[0])
             raise invalid_input(
                 f"feature {row + index + 1:,} has a longitude of {farthest[index]:g}, which is not in"
-                " degrees: is the"
-                " CRS another one?"
+                " degrees: is the CRS another one?"
             )
 
 

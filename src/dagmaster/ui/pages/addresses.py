@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 def with_query(path: str, *pairs: tuple[str, str], **params: str | int | None) -> str:
     """Return a path with those parameters that have a value. `pairs`: those that may stand several times."""
     query = urlencode([(name, value) for name, value in (*pairs, *params.items()) if value not in {None, ""}])
+    return join_query(path, query)
+
+
+def join_query(path: str, query: str) -> str:
     return f"{path}?{query}" if query else path
 
 

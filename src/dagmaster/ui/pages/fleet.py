@@ -200,11 +200,10 @@ def _stopped_rows(view: FleetRecord) -> Iterator[tuple[str, MemberRow]]:
     members: tuple[OrchestratorRecord | WorkerRecord, ...] = (*view.orchestrators, *view.workers)
     stopped = [one for one in members if is_settled(one)]
     for one in sorted(stopped, key=left_seconds):
-        yield (
-            ("worker", _worker_row(one))
-            if isinstance(one, WorkerRecord)
-            else ("orchestrator", _orchestrator_row(one))
-        )
+        if isinstance(one, WorkerRecord):
+            yield "worker", _worker_row(one)
+        else:
+            yield "orchestrator", _orchestrator_row(one)
 
 
 def _orchestrator_row(one: OrchestratorRecord) -> MemberRow:
@@ -297,11 +296,9 @@ def _drain(one: OrchestratorRecord | WorkerRecord, member_id: str) -> dict[str, 
     if one.drain is not None:
         word = "Undrain"
         is_late = not one.drain.is_seen and one.drain.requested_seconds > one.lease_seconds
-        note = (
-            "does not answer: an older version"
-            if is_late
-            else f"asked {age(one.drain.requested_seconds)} ago"
-        )
+        note = f"asked {age(one.drain.requested_seconds)} ago"
+        if is_late:
+            note = "does not answer: an older version"
     has_button = one.is_alive and (one.drain is not None or not one.is_draining)
     href = f"/ui/fleet/{member_id}/{word.lower()}" if has_button else ""
     return {"drain_word": word, "drain_href": href, "drain_note": note}

@@ -63,11 +63,12 @@ def health_page(
 ) -> HealthPage:
     """Return the health; what cannot be read from the database is None."""
     bad = [name for name, part in health.parts.items() if part.state is not HealthState.HEALTHY]
+    headline, tone = "Everything is healthy", "ok"
+    if bad:
+        headline, tone = f"{', '.join(map(_title, bad)).capitalize()}: not healthy", "failed"
     return HealthPage(
-        headline="Everything is healthy"
-        if not bad
-        else f"{', '.join(map(_title, bad)).capitalize()}: not healthy",
-        tone="ok" if not bad else "failed",
+        headline=headline,
+        tone=tone,
         parts=tuple(
             PartRow(
                 name=_title(name),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.diagnosis import is_failure, is_success
 from dagmaster.application.node_lookup import is_written
-from dagmaster.application.views import JobStatus, NodeStatus, ReasonCode
+from dagmaster.application.views import JobStatus, NodeStatus, Page, ReasonCode
 from dagmaster.text_format import format_count
 from dagmaster.ui.pages.addresses import page_hrefs, with_query
 from dagmaster.ui.pages.job_rows import JobRow, job_path
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         JobRecord,
         LogView,
         NodeRecord,
-        Page,
         ReasonView,
     )
     from dagmaster.application.views.footprints import FootprintsView
@@ -265,14 +264,13 @@ def nodes_of_graph(
     shown = order[start : start + MAX_NODES]
     base = job_path(job.job_id, "nodes")
     has_more = start + MAX_NODES < len(order)
+    children = children or Page(items=())
     return NodesBody(
         rows=tuple(NodeRow(job.nodes[node_id], job.read_at, job.dependencies[node_id]) for node_id in shown),
         choices=_choices(job, ""),
         open_id=open_id,
-        children=() if children is None else tuple(NodeRow(child, job.read_at) for child in children.items),
-        children_next=""
-        if children is None or children.next_cursor is None
-        else with_query(base, open=open_id, cursor=children.next_cursor),
+        children=tuple(NodeRow(child, job.read_at) for child in children.items),
+        children_next=page_hrefs(partial(with_query, base, open=open_id), None, children.next_cursor)["next"],
         first=base if start else "",
         next=with_query(base, after=shown[-1]) if has_more else "",
         summary=f"{format_count(len(order), 'node')} of the workflow",
@@ -352,15 +350,14 @@ def logs_body(
     """Return a page of the log as text: of all nodes, or of some of them."""
     chosen = [("node_id", node_id) for node_id in node_ids]
     path = job_path(job.job_id, "logs")
+    hrefs = page_hrefs(partial(with_query, path, *chosen, attempt=attempt), None, page.next_cursor)
     return LogsBody(
         src=with_query(f"/api/v1/jobs/{job.job_id}/logs", *chosen, attempt=attempt),
         of=", ".join(node_ids) if len(node_ids) <= MAX_NAMES else format_count(len(node_ids), "node"),
         all_href=path,
         follows=not job.is_finished,
         text="".join(chunk.text for chunk in page.items),
-        next=""
-        if page.next_cursor is None
-        else with_query(path, *chosen, attempt=attempt, cursor=page.next_cursor),
+        next=hrefs["next"],
     )
 
 

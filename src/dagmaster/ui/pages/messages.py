@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import Category
+from dagmaster.ui.pages.addresses import join_query
 
 if TYPE_CHECKING:
     from dagmaster.errors import DagmasterError
@@ -96,7 +97,7 @@ def offline_page() -> MessagePage:
 
 def cross_site_page(path: str, query: str) -> ForwardPage:
     """Return the page that a link on another site leads to first."""
-    return ForwardPage(target=f"{path}?{query}" if query else path)
+    return ForwardPage(target=join_query(path, query))
 
 
 def sentence_of(text: str) -> str:

@@ -47,13 +47,11 @@ async def health(request: Request, app: App, services: Services) -> Response:
     """Show the state of each part, and which versions run. It works without the database, too."""
     view = await services.health.check()
     is_readable = all(view.parts[name].state is HealthState.HEALTHY for name in ("database", "schema"))
-    page = health_page(
-        view,
-        schema=await schema_state(services.admin) if is_readable else None,
-        fleet=await fleet(app) if is_readable else None,
-        pending=(await throughput(app, hours=1)).pending_jobs if is_readable else None,
-        now=time.time(),
-    )
+    schema, members, pending = None, None, None
+    if is_readable:
+        schema, members = await schema_state(services.admin), await fleet(app)
+        pending = (await throughput(app, hours=1)).pending_jobs
+    page = health_page(view, schema=schema, fleet=members, pending=pending, now=time.time())
     return render(request, "health.html", page)
 
 
