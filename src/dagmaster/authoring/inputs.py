@@ -8,17 +8,11 @@ import math
 import re
 from collections import Counter
 from dataclasses import replace
-from datetime import date, datetime, time, timedelta
-from functools import lru_cache, partial
-from ipaddress import IPv4Address, IPv6Address
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
-from uuid import UUID
 
-from jsonschema import Draft202012Validator, FormatChecker
-from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import extend
-from pydantic import TypeAdapter
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
 
 from dagmaster.authoring.input_defaults import fill_defaults, has_defaults
 from dagmaster.authoring.input_schema import (
@@ -28,6 +22,7 @@ from dagmaster.authoring.input_schema import (
     input_schema,
     inputs_schema,
 )
+from dagmaster.authoring.input_validator import input_validator
 from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
 from dagmaster.authoring.source_document import document_from_data, entries
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS
@@ -36,7 +31,7 @@ from dagmaster.errors.source_map import format_path, truncate
 from dagmaster.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
     from dagmaster.authoring.schema import InputModel
@@ -44,7 +39,6 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.json_types import JsonObject, JsonValue
 
-_FORMATS: Final = FormatChecker(formats=())
 _NUMBERS: Final = frozenset({"integer", "number"})
 _GO_WITH: Final[dict[str, frozenset[str]]] = {
     "pattern": frozenset({"string", *TEXT_FORMATS}),
@@ -66,87 +60,6 @@ _TYPES: Final = {
     "date": "a date, as 2026-01-31",
     "date-time": "a date-time with its zone, as 2026-01-31T06:00:00Z",
 }
-
-
-@_FORMATS.checks("uri")
-def _is_uri(value: object) -> bool:
-    if not isinstance(value, str):
-        return True
-    try:
-        parts = urlsplit(value)
-    except ValueError:
-        return False
-    return bool(parts.scheme and (parts.netloc or parts.path)) and not re.search(r"[\s\x00-\x1f]", value)
-
-
-@_FORMATS.checks("date")
-def _is_date(value: object) -> bool:
-    if not isinstance(value, str):
-        return True
-    try:
-        # It also reads other spellings, such as 20260131.
-        return date.fromisoformat(value).isoformat() == value
-    except ValueError:
-        return False
-
-
-@_FORMATS.checks("date-time")
-def _is_date_time(value: object) -> bool:
-    if not isinstance(value, str):
-        return True
-    try:
-        return datetime.fromisoformat(value).tzinfo is not None and "T" in value.upper()
-    except ValueError:
-        return False
-
-
-_READERS: Final[dict[str, Callable[[str], object]]] = {
-    "uuid": UUID,
-    "time": time.fromisoformat,
-    "duration": TypeAdapter(timedelta).validate_python,
-    "ipv4": IPv4Address,
-    "ipv6": IPv6Address,
-}
-
-
-def _is_readable(value: object, *, name: str) -> bool:
-    return not isinstance(value, str) or bool(_READERS[name](value) is not None)
-
-
-for _name in CONSTRAINT_FORMATS:
-    _FORMATS.checks(_name, raises=ValueError)(partial(_is_readable, name=_name))
-
-
-def _matches(
-    _validator: object, pattern: str, value: JsonValue, _schema: JsonValue
-) -> Iterator[ValidationError]:
-    """Match a pattern against a text of bounded length."""
-    if not isinstance(value, str):
-        return
-    longest = longest_text(pattern)
-    if len(value) > longest:
-        yield ValidationError(f"the text is too long for its pattern: at most {longest:,} characters")
-    elif not re.search(pattern, value):
-        yield ValidationError("the text does not match its pattern")
-
-
-def _is_multiple(
-    _validator: object, step: float, value: JsonValue, _schema: JsonValue
-) -> Iterator[ValidationError]:
-    """Compare floats as pydantic does, with a tolerance: 0.3 is a multiple of 0.1."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return
-    try:
-        remainder = value % step
-    except OverflowError:
-        yield ValidationError(f"the number is too large to be a multiple of {step}")
-        return
-    is_whole = isinstance(remainder, int)
-    if remainder if is_whole else min(remainder, step - remainder) > abs(value) / 1e9:
-        yield ValidationError(f"{value} is not a multiple of {step}")
-
-
-_Validator: Any = extend(Draft202012Validator, {"pattern": _matches, "multipleOf": _is_multiple})  # type: ignore[no-untyped-call]
 
 
 def accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
@@ -196,7 +109,7 @@ def _with_inner_defaults(value: Any, definition: Mapping[str, Any]) -> JsonValue
 
 
 def _fits(value: Any, schema: Any) -> bool:
-    return bool(_Validator(schema, format_checker=_FORMATS).is_valid(value))
+    return bool(input_validator(schema).is_valid(value))
 
 
 def parse_input(graph: Graph, name: str, text: str) -> Any:
@@ -351,12 +264,12 @@ def _check_values(document: Document, model: InputModel, path: Path) -> list[Pro
     problems: list[Problem] = []
     definition = model.model_dump(exclude_unset=True)
     if model.enum is not None:
-        alone = _Validator(input_schema({**definition, "enum": None}), format_checker=_FORMATS)
+        alone = input_validator(input_schema({**definition, "enum": None}))
         for index, value in enumerate(model.enum):
             reasons = [_describe_mismatch(error) for error in alone.iter_errors(value)]
             problems += [document.problem(f"enum: {reason}", (*path, "enum", index)) for reason in reasons]
     if "default" in model.model_fields_set:
-        validator = _Validator(input_schema(definition), format_checker=_FORMATS)
+        validator = input_validator(input_schema(definition))
         reasons = [_describe_mismatch(error) for error in validator.iter_errors(model.default)]
         hint = (
             "leave it out, and write `| default(…)` where the input is used" if model.default is None else ""
@@ -380,7 +293,7 @@ def _references_in(schema: JsonValue, place: Path = ()) -> list[Path]:
 
 @lru_cache(maxsize=64)
 def _validator(schema: str) -> Any:
-    return _Validator(json.loads(schema), format_checker=_FORMATS)
+    return input_validator(json.loads(schema))
 
 
 def _describe_errors(error: Any, definitions: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
