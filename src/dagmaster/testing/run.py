@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import pathlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
@@ -12,24 +13,27 @@ from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.authoring.python.workflow_inputs import to_inputs
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE, Workflow
 from dagmaster.authoring.sibling_workflows import compile_with_children
+from dagmaster.engine.graph import ApprovalSpec
+from dagmaster.errors.suggestions import did_you_mean
 from dagmaster.handlers import SHIPPED_HANDLERS
 from dagmaster.local.memory_services import memory_services
 from dagmaster.local.runner import LocalRunner
 from dagmaster.sdk.handler_mocks import with_mocks
 from dagmaster.sdk.handler_registry import Registry, discover
 from dagmaster.store.memory.database import MemoryDatabase
-from dagmaster.testing.approval_answers import read_answers
 from dagmaster.testing.clock import FakeClock
 from dagmaster.testing.job_report import load_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dagmaster.engine.graph import Graph
-    from dagmaster.local.runner import Answers
+    from dagmaster.local.runner import Answers, ApprovalRequest
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.testing.job_report import JobReport
+
+_PERSON = "tester"
 
 
 def run_workflow(
@@ -88,7 +92,7 @@ def run_workflow(
         secrets=dict(secrets or {}).get,
         services=services,
     )
-    runner = LocalRunner(local, answers=read_answers(answers, [workflow, *children]), is_alone=True)
+    runner = LocalRunner(local, answers=_read_answers(answers, [workflow, *children]), is_alone=True)
     return asyncio.run(_run(runner, database, workflow, inputs or {}, children))
 
 
@@ -122,3 +126,43 @@ def _registry(
         if not isinstance(source, pathlib.Path | str):
             registry.register(source)
     return registry
+
+
+class _NodeAnswers:
+    """Answers approvals by their nodes: True approves, False rejects. The person is the first approver."""
+
+    def __init__(self, answers: Mapping[str, bool]) -> None:
+        self.answers = answers
+
+    async def approval(self, request: ApprovalRequest) -> tuple[bool, str, str] | None:
+        """Return the answer of a node, or None to leave the approval open."""
+        approved = self.answers.get(request.node)
+        return None if approved is None else (approved, next(iter(request.approval.approvers), _PERSON), "")
+
+
+def _read_answers(answers: Any, graphs: Iterable[Graph]) -> Answers | None:
+    """Return what answers the approvals of these graphs.
+
+    Raise `TypeError` if it is neither a mapping of booleans nor can answer, `ValueError` about a node that is
+    no approval.
+    """
+    if isinstance(answers, Mapping) and all(isinstance(value, bool) for value in answers.values()):
+        _check_approvals(answers, graphs)
+        return _NodeAnswers(answers)
+    if answers is None or callable(getattr(answers, "approval", None)):
+        return answers  # type: ignore[no-any-return]
+    raise TypeError(
+        'answers= takes a mapping of approvals to True or False, as {"ok": True}, or an object with'
+        " `async def approval(self, request)` that returns (approved, person, comment) or None, not"
+        f" {answers!r:.100}"
+    )
+
+
+def _check_approvals(answers: Mapping[str, bool], graphs: Iterable[Graph]) -> None:
+    specs = (spec for graph in graphs for spec in graph.specs.values())
+    approvals = [spec.id for spec in specs if isinstance(spec, ApprovalSpec)]
+    unknown = next((name for name in answers if name not in approvals), None)
+    if unknown is not None:
+        hint = did_you_mean(str(unknown), approvals) if approvals else "it has none"
+        sentence = f"answers= has {unknown!r:.100}, and the workflow has no approval of that name"
+        raise ValueError(f"{sentence}: {hint}" if hint else sentence)

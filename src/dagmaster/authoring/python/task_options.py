@@ -6,16 +6,16 @@ the options of a function that is named by text.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict
 
-from dagmaster.authoring.entrypoint_options import DECORATOR_OPTIONS, read_options
 from dagmaster.authoring.model_reader import read_model
 from dagmaster.authoring.schema import TaskModel
 from dagmaster.authoring.source_document import document_from_data
 from dagmaster.errors import HandlerInvalid
-from dagmaster.sdk.entrypoint_sources import loaded_function, source_version
+from dagmaster.sdk.entrypoint_sources import find_definition, loaded_function, source_version
 from dagmaster.sdk.entrypoints import function_name
 from dagmaster.sdk.handler_decorator import (
     check_entrypoint,
@@ -60,6 +60,10 @@ class CallOptions(TaskOptions, total=False):
 
 TASK_OPTIONS: Final = tuple(TaskOptions.__annotations__)
 """In the order in which definitions have them."""
+DECORATOR_OPTIONS: Final = ("queue", "retry", "timeout_seconds")
+"""The options of tasks that `@task` takes."""
+# What `ast.literal_eval` raises of an expression that is no literal, or has no value, such as `{[]: 1}`.
+_NO_LITERAL: Final = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
 _NO_RETRY: Final = {"max_attempts": 1}
 _NONE: Final[Mapping[str, Any]] = {}
 CHECKED: Final[set[str]] = set()
@@ -134,10 +138,34 @@ def _options_of(function: Any) -> Mapping[str, Any]:
 @lru_cache(maxsize=1_000)
 def _options_in_source(entrypoint: str, _version: tuple[int, int] | None) -> Mapping[str, Any]:
     try:
-        return _in_order(check_options(read_options(entrypoint), entrypoint))
+        return _in_order(check_options(_read_options(entrypoint), entrypoint))
     except HandlerInvalid:
         # The import of the module fails on a worker, which reports it.
         return _NONE
+
+
+def _read_options(entrypoint: str) -> Mapping[str, Any]:
+    """Return the options of the `@task` decorator of a function from its source, without importing its module.
+
+    Only literals are read: what a name or a call in a decorator stands for is known when the module is imported.
+    If one option is no literal, none of them applies: a task has all options of its function, or none.
+    """
+    definition = find_definition(entrypoint)
+    if definition is None:
+        return {}
+    calls = [one for one in definition.decorator_list if isinstance(one, ast.Call)]
+    keywords = [keyword for call in calls if _is_task(call) for keyword in call.keywords]
+    if any(keyword.arg is None for keyword in keywords):
+        # `**options` may have any of them.
+        return {}
+    try:
+        return {one.arg: ast.literal_eval(one.value) for one in keywords if one.arg in DECORATOR_OPTIONS}
+    except _NO_LITERAL:
+        return {}
+
+
+def _is_task(decorator: ast.Call) -> bool:
+    return ast.unparse(decorator.func).rpartition(".")[2] == "task"
 
 
 def merged_options(declared: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any] | None:

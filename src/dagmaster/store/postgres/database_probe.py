@@ -35,18 +35,22 @@ from dagmaster.ports.database_facts import (
     Unreachable,
     WaitingTasks,
 )
-from dagmaster.store.postgres import doctor_queries, schema_version
+from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
 
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.database_facts import DatabaseFact
+    from dagmaster.store.postgres.named_queries import Query
 
     PgConnection = asyncpg.Connection[asyncpg.Record]
 
 T = TypeVar("T")
+
+_SQL = queries("doctor")
 
 CONNECT_SECONDS: Final = 5.0
 QUERY_SECONDS: Final = 5.0
@@ -90,7 +94,7 @@ async def _probe(
         yield Unreachable(_connect_failure(connection), connection, CONNECT_SECONDS)
         return
     try:
-        server = await _with_timeout(doctor_queries.server(connection))
+        server = await _with_timeout(_server(connection))
         latency_ms, offset = await _measure_clock(connection)
         yield ServerVersion(server["version"], server["version_text"], latency_ms)
         yield offset
@@ -116,7 +120,7 @@ async def _measure_clock(connection: PgConnection) -> tuple[float, ClockOffset]:
     shortest, offset = float("inf"), 0.0
     for _ in range(ROUND_TRIPS):
         started, host_time = time.perf_counter(), time.time()
-        server_time = await _with_timeout(doctor_queries.clock_time(connection))
+        server_time = await _with_timeout(_clock_time(connection))
         elapsed = time.perf_counter() - started
         if elapsed < shortest:
             shortest, offset = elapsed, host_time + elapsed / 2 - server_time
@@ -195,10 +199,8 @@ async def _probe_fleet(
     connection: PgConnection, lease_seconds: float, worker_lease_seconds: float
 ) -> AsyncIterator[LiveServices | WaitingTasks | FleetAccessDenied]:
     try:
-        fleet = await _with_timeout(
-            doctor_queries.live_services(connection, lease_seconds, worker_lease_seconds)
-        )
-        by_queue = await _with_timeout(doctor_queries.waiting_tasks(connection))
+        fleet = await _with_timeout(_live_services(connection, lease_seconds, worker_lease_seconds))
+        by_queue = await _with_timeout(_waiting_tasks(connection))
     except pg_errors.InsufficientPrivilegeError as error:
         yield FleetAccessDenied(error)
         return
@@ -231,3 +233,35 @@ def _connect_failure(error: Exception) -> ConnectFailure:
 
 async def _with_timeout(answer: Awaitable[T]) -> T:
     return await asyncio.wait_for(answer, QUERY_SECONDS)
+
+
+# ── Queries ──
+
+
+async def _server(connection: PgConnection) -> asyncpg.Record:
+    """Return the version of the server, and the user with its rights."""
+    return await _one_row(connection, _SQL["server"], {})
+
+
+async def _clock_time(connection: PgConnection) -> float:
+    """Return the time of the server's clock, in seconds since the epoch."""
+    seconds: float = await connection.fetchval(_SQL["clock_time"].sql)
+    return seconds
+
+
+async def _live_services(
+    connection: PgConnection, lease_seconds: float, worker_lease_seconds: float
+) -> asyncpg.Record:
+    """Count live orchestrators and workers, with the queues that the workers serve."""
+    leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
+    return await _one_row(connection, _SQL["live_services"], leases)
+
+
+async def _waiting_tasks(connection: PgConnection) -> list[tuple[str, int]]:
+    return [(row["queue"], row["tasks"]) for row in await connection.fetch(_SQL["waiting_tasks"].sql)]
+
+
+async def _one_row(connection: PgConnection, query: Query, params: dict[str, float]) -> asyncpg.Record:
+    row = await connection.fetchrow(query.sql, *query.arguments(params))
+    assert row is not None  # noqa: S101 - an aggregate always returns a row
+    return row

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
+from dagmaster.ports.job_feed import WATCH_SECONDS
 from dagmaster.ports.json_text import JsonText, read_json
 from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.turn_records import Command, TaskResult
@@ -20,8 +22,6 @@ from dagmaster.store.postgres.metric_rollups import MetricRollups
 from dagmaster.store.postgres.named_queries import queries, split_ids
 from dagmaster.store.postgres.reusable_results import PostgresReusableResults
 from dagmaster.store.postgres.turn_statement import statement_of
-from dagmaster.store.postgres.watched_jobs import CHANNEL as WATCH_CHANNEL
-from dagmaster.store.postgres.watched_jobs import WatchedJobs
 from dagmaster.store.result_notifications import ATTEMPT_STATUSES, NotificationInbox
 from dagmaster.telemetry.logs import set_process_field
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.turn_records import TurnCommit
 
 _SQL = queries("orchestrator")
+_WATCH_CHANNEL = "dagmaster_watch"
 _AFTER_UNDERSCORE = "`"  # ids of the children of `fan` are between `fan__` and fan_`
 
 
@@ -71,7 +72,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         self.identity = Identity(self._side)
         self.owner_id = 0
         self.name = ""
-        self._watched = WatchedJobs()
+        self._watched = _WatchedJobs()
         self._losses_at_read = 0
 
     def _disconnected(self) -> None:
@@ -94,7 +95,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         set_process_field("owner_id", str(owner_id))
         await self._side.listen("dagmaster_jobs", self.on_jobs)
         await self._side.listen(f"dagmaster_owner_{self.owner_id}", self.on_notification)
-        await self._side.listen(WATCH_CHANNEL, self._watched.on_announcement)
+        await self._side.listen(_WATCH_CHANNEL, self._watched.on_announcement)
 
     async def heartbeat(self, counters: Mapping[str, JsonValue]) -> bool:
         """Renew the lease; return whether to drain. Raise `OwnershipLost` if the lease has expired."""
@@ -278,3 +279,23 @@ def _result(row: asyncpg.Record) -> TaskResult:
 def _command(row: asyncpg.Record) -> Command:
     number, job_id, kind, body, sent_by, at = row
     return Command(number, str(job_id), kind, json.loads(body), sent_by, at)
+
+
+class _WatchedJobs:
+    """The jobs that have readers, as feeds announce them: their owner notifies of every turn.
+
+    Each is forgotten some time after its last announcement.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[object, float] = {}
+
+    def on_announcement(self, payload: str) -> None:
+        """Remember the jobs of an announcement: ids, separated by commas."""
+        now = time.monotonic()
+        self._until = {job_id: until for job_id, until in self._until.items() if until > now}
+        self._until |= dict.fromkeys(payload.split(","), now + WATCH_SECONDS)
+
+    def __contains__(self, job_id: object) -> bool:
+        until = self._until.get(job_id)
+        return until is not None and until > time.monotonic()
