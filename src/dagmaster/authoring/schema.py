@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from dagmaster.authoring.source_document import entries
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 from dagmaster.sdk.retry_options import RetryModel
 
@@ -390,6 +391,5 @@ def _tidy(schema: Any) -> None:
             rest = [choice for choice in choices if choice != {"type": "null"}]
             del schema["anyOf"]
             schema.update(rest[0] if len(rest) == 1 else {"anyOf": rest})
-    values = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
-    for value in values:
+    for _, value in entries(schema):
         _tidy(value)

@@ -92,23 +92,29 @@ def _limits(field: Mapping[str, JsonValue]) -> str:
     """Describe the range and length limits. A minimum length of one is left out."""
     minimum, maximum = field.get("minimum", field.get("ge")), field.get("maximum", field.get("le"))
     above, below = field.get("exclusiveMinimum"), field.get("exclusiveMaximum")
+    limits = {
+        "at least": minimum,
+        "above": above,
+        "at most": maximum,
+        "below": below,
+        "a multiple of": field.get("multipleOf"),
+    }
     parts = []
     if minimum is not None and maximum is not None:
         parts.append(f"{_value(minimum)} to {_value(maximum)}")
-    else:
-        parts += [f"at least {_value(minimum)}"] if minimum is not None else []
-        parts += [f"above {_value(above)}"] if above is not None else []
-        parts += [f"at most {_value(maximum)}"] if maximum is not None else []
-    parts += [f"below {_value(below)}"] if below is not None else []
-    parts += [f"a multiple of {_value(field['multipleOf'])}"] if "multipleOf" in field else []
-    parts += [f"at most {field['maxLength']:,} characters"] if "maxLength" in field else []
-    parts += [f"as {field['pattern']}"] if "pattern" in field else []
+        del limits["at least"], limits["above"], limits["at most"]
+    parts += [f"{words} {_value(limit)}" for words, limit in limits.items() if limit is not None]
+    if "maxLength" in field:
+        parts.append(f"at most {field['maxLength']:,} characters")
+    if "pattern" in field:
+        parts.append(f"as {field['pattern']}")
     fewest, greatest = field.get("minItems"), field.get("maxItems")
     if fewest is not None and fewest == greatest:
         parts.append(f"{fewest} of them")
-    else:
-        parts += [f"at least {fewest}"] if fewest else []
-        parts += [f"at most {greatest:,}"] if greatest is not None else []
+    elif fewest:
+        parts.append(f"at least {fewest}")
+    if greatest is not None and fewest != greatest:
+        parts.append(f"at most {greatest:,}")
     return ", ".join(parts)
 
 

@@ -65,12 +65,9 @@ class Problem:
     def __str__(self) -> str:
         """Format the problem as compilers do: position, message, path, source line, hint."""
         position = ":".join(str(part) for part in (self.file, self.line or "", self.column or "") if part)
-        lines = [
-            f"{position}: {self.severity}: {self.message}" if position else f"{self.severity}: {self.message}"
-        ]
-        lines += [f"    at {self.path}"] if self.path else []
-        lines += [f"    {self.text}"] if self.text else []
-        lines += [f"    {self.hint}"] if self.hint else []
+        head = f"{self.severity}: {self.message}"
+        lines = [f"{position}: {head}" if position else head]
+        lines += [f"    {line}" for line in (self.path and f"at {self.path}", self.text, self.hint) if line]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

@@ -144,19 +144,14 @@ class Entrypoints:
         if mark is not None and mark.name != name:
             raise HandlerNotFound(f"{name!r} is the handler {mark.name!r}: use that name")
         if mark is None and not inspect.isfunction(value):
-            kind = (
-                "class"
-                if inspect.isclass(value)
-                else "module"
-                if inspect.ismodule(value)
-                else type(value).__name__
-            )
+            kind = type(value).__name__
+            if inspect.isclass(value):
+                kind = "class"
             raise HandlerNotFound(f"{name!r} is not a function: it is a {kind}")
         if mark is None and not self._is_own(value):
             raise HandlerNotFound(
                 f"{name!r} is a function of the module {value.__module__!r}, which is not allowed here: it is"
-                " only"
-                " imported there"
+                " only imported there"
             )
         function: Callable[..., Any] = value
         return function

@@ -206,6 +206,11 @@ def _is_coroutine_function(function: Callable[..., Any]) -> bool:
 
 def _name_of(handler: str | Callable[..., Any]) -> str:
     mark = mark_of(handler)
-    name = mark.name if mark is not None else function_name(handler) if callable(handler) else handler
+    if mark is not None:
+        name = mark.name
+    elif callable(handler):
+        name = function_name(handler)
+    else:
+        name = handler
     check_entrypoint(name)
     return name

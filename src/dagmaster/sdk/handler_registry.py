@@ -210,8 +210,10 @@ class Registry:
         return "; ".join(filter(None, (note, did_you_mean(name, similar_handlers(name, names)))))
 
     def _allowed_modules(self) -> list[str]:
-        others = self._others._allowed_modules() if self._others else []  # noqa: SLF001 - of this class
-        return sorted({*self.entrypoints.modules(), *others})
+        modules = {*self.entrypoints.modules()}
+        if self._others is not None:
+            modules |= {*self._others._allowed_modules()}  # noqa: SLF001 - of this class
+        return sorted(modules)
 
     def names(self) -> list[str]:
         """Return the names of all handlers, in order, without aliases."""

@@ -71,4 +71,6 @@ def _load(workflow: Any, folder: Path) -> Any:
     path = Path(file + suffix)
     if not path.exists() and (folder / path).exists():
         path = folder / path
-    return load_workflow(f"{path}:{name}" if name else path) if is_python_file(path) else path
+    if not is_python_file(path):
+        return path
+    return load_workflow(f"{path}:{name}" if name else path)

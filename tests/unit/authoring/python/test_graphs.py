@@ -88,8 +88,8 @@ def test_ids_are_names_of_functions_with_a_number_and_an_explicit_name_wins():
 def test_a_retry_without_keys_is_a_policy_of_defaults_and_zero_is_none():
     @workflow
     def flow() -> None:
-        double.with_options(name="defaults", retry={})(1)
-        double.with_options(name="none", retry=0)(1)
+        echo.with_options(name="defaults", retry={})(1)
+        echo.with_options(name="none", retry=0)(1)
 
     nodes = nodes_of(flow)
     assert nodes["defaults"]["retry"] == {}
