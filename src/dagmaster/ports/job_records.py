@@ -55,16 +55,22 @@ class StoredWorkflow(NamedTuple):
     content_hash: str
 
 
-@dataclass(slots=True, kw_only=True)
-class ClaimedJob:
-    """A job that this orchestrator owns, with all its stored state but the values.
-
-    `new`: what was submitted; what only readers need of it is not loaded.
-    """
+@dataclass(slots=True)
+class JobState:
+    """A job as it was submitted, its state for the engine, and how often it was claimed."""
 
     new: NewJob
     row: JobRow
-    epoch: int
+    epoch: int = field(default=0, kw_only=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class ClaimedJob(JobState):
+    """A job that this orchestrator owns, with all its stored state but the values.
+
+    What only readers need of `new` is not loaded.
+    """
+
     event_seq: int
     nodes: Sequence[NodeRow] = ()
     tasks: Mapping[str, str] = field(default_factory=dict)

@@ -12,49 +12,62 @@ from dagmaster.records.redacted import SecretRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRecord(SecretRecord):
+class TaskKeyRecord(SecretRecord):
+    """A task, and the attempt that it is."""
+
+    job_id: str
+    node_id: str
+    attempt: int
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRecord(TaskKeyRecord):
+    """The way of a task to its handler."""
+
+    queue: str
+    worker_id: str | None
+    dispatched_at: Timestamp
+    claimed_at: Timestamp | None
+    started_at: Timestamp | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord(
+    ClaimRecord,
+    order={
+        "task_id": "",
+        "priority": "queue",
+        "handler": "priority",
+        "isolation": "handler",
+        "status": "isolation",
+        "worker_id": "dispatched_at",
+    },
+):
     """A task that waits in a queue or that a worker has claimed. `status`: that of its node.
 
     `isolation`: `exclusive` if it has to be the only task of its worker, since workers died that ran it next
     to others.
     """
 
-    task_id: str
-    job_id: str
-    node_id: str
-    attempt: int
-    queue: str
     priority: int
     handler: str
     isolation: Isolation
     status: NodeStatus
-    dispatched_at: Timestamp
-    worker_id: str | None
-    claimed_at: Timestamp | None
-    started_at: Timestamp | None
     stop_requested_at: Timestamp | None
     progress: ProgressRecord | None = field(metadata=SECRETS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRecord(SecretRecord):
+class AttemptRecord(ClaimRecord, order={"status": "task_id", "worker": "worker_id"}):
     """One attempt at a node. `worker`: host and process id of its worker. One in flight has not finished.
 
     `status`: that of its node while it is in flight. `started_at`: when its handler started; null if it did
     not, or if a worker of an older version ran it. `duration_seconds` counts from there.
     """
 
-    job_id: str
-    node_id: str
-    attempt: int
-    task_id: str
     status: AttemptStatus | NodeStatus
-    queue: str
-    worker_id: str | None
     worker: str | None
-    dispatched_at: Timestamp
-    claimed_at: Timestamp | None
-    started_at: Timestamp | None = None
     finished_at: Timestamp | None = None
     progress: ProgressRecord | None = field(default=None, metadata=SECRETS)
     error: JsonObject | None = field(default=None, metadata=SECRETS)

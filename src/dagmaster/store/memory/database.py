@@ -15,6 +15,7 @@ from dagmaster.engine.status import AttemptStatus, JobStatus, in_flight_status
 from dagmaster.host.clocks import SystemClock
 from dagmaster.host.snowflakes import LEASED_MACHINES, Snowflakes
 from dagmaster.ports.audit_events import StoredEvent
+from dagmaster.ports.job_records import JobState
 from dagmaster.ports.tasks import NewTask
 from dagmaster.ports.turn_records import Command, TaskResult
 from dagmaster.store.fleet_state import ServiceRow
@@ -54,15 +55,12 @@ class StoredNode:
 
 
 @dataclass(slots=True)
-class StoredJob:
+class StoredJob(JobState):
     """A job: its submission and its current state."""
 
-    new: NewJob
-    row: JobRow
     created_at: float
     owner_id: str | None = None
     previous_owner_id: str | None = None
-    epoch: int = 0
     result: JsonText | None = None
     error: JsonObject | None = None
     started_at: float | None = None
