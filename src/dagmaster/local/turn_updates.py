@@ -20,6 +20,7 @@ from dagmaster.engine.graph import WaitSpec
 from dagmaster.engine.groups import is_group_start
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import NodeStatus
+from dagmaster.records.nodes import NodeOutcomeRecord
 from dagmaster.text_format import format_count, format_error
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from dagmaster.engine.decisions import Decision
     from dagmaster.engine.model import Job, Node
     from dagmaster.engine.status import JobStatus
-    from dagmaster.json_types import JsonObject
     from dagmaster.orchestrator.turn import TurnResult
 
 
@@ -44,16 +44,10 @@ class ChildProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeUpdate:
+class NodeUpdate(NodeOutcomeRecord):
     """A node after a turn. `waits_for_signal`: the signal that would move it."""
 
-    node_id: str
-    status: NodeStatus
     action: str
-    attempt: int
-    branch: str | None
-    skip_reason: str | None
-    error: JsonObject | None
     children: ChildProgress | None
     waits_for_signal: str | None
 
@@ -112,7 +106,7 @@ def _node_update(node: Node) -> NodeUpdate:
         action=describe_action(spec),
         attempt=node.attempt,
         branch=node.branch,
-        skip_reason=None if node.skip_reason is None else node.skip_reason.value,
+        skip_reason=node.skip_reason,
         error=node.error,
         children=_child_progress(node) if isinstance(node, FanOut) else None,
         waits_for_signal=getattr(spec, "signal", None) if is_waiting else None,

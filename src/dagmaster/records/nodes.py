@@ -69,7 +69,35 @@ class ChildCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRecord(SecretRecord):
+class NodeStatusRecord(SecretRecord):
+    """A node, and how far it is. `attempt`: the number of the last attempt."""
+
+    node_id: str
+    status: NodeStatus
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOutcomeRecord(NodeStatusRecord):
+    """A node, and what came of it."""
+
+    branch: str | None = None
+    skip_reason: SkipReason | None = None
+    error: JsonObject | None = field(default=None, metadata=SECRETS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord(
+    NodeOutcomeRecord,
+    order={
+        "job_id": "",
+        "status": "action",
+        "skip_reason": "status",
+        "branch": "skip_reason",
+        "attempt": "branch",
+        "error": "child_job_status",
+    },
+):
     """A node, or a child of a fan-out.
 
     `action`: what it does, in a few words; unknown (None) in lists across jobs.
@@ -85,15 +113,10 @@ class NodeRecord(SecretRecord):
     """
 
     job_id: str = ""
-    node_id: str
     kind: Kind | None = None
     """As `action`, `is_reused`, `message`, `children` and the child job, known with the graph of the job
     only."""
     action: str | None = None
-    status: NodeStatus
-    skip_reason: SkipReason | None = None
-    branch: str | None = None
-    attempt: int = 0
     failed_attempts: int = 0
     lost_attempts: int = 0
     shared_losses: int = 0
@@ -111,7 +134,6 @@ class NodeRecord(SecretRecord):
     children: ChildrenRecord | None = None
     child_job_id: str | None = None
     child_job_status: JobStatus | None = None
-    error: JsonObject | None = field(default=None, metadata=SECRETS)
     workflow_id: str = field(default="", metadata=INTERNAL)
     stopped: bool = field(default=False, metadata=derived(lambda values, _: values["is_cancelling"]))
     """Whether a node in flight was asked to stop alone, or a fan-out admits no further child."""

@@ -72,7 +72,7 @@ class Record:
         of the fields, those of base classes first.
         """
         if order is not None:
-            cls.order = order
+            cls.order = {**cls.order, **order}
         if "documented_name" not in cls.__dict__:
             cls.documented_name = documented or _view_name(cls.__name__)
 

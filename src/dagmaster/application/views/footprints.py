@@ -5,20 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dagmaster.engine.status import NodeStatus
 from dagmaster.json_types import JsonObject
+from dagmaster.records.nodes import NodeStatusRecord
 from dagmaster.records.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FootprintView(Record):
+class FootprintView(NodeStatusRecord, order={"fan_out": "node_id", "fan_out_index": "fan_out"}):
     """A child of a fan-out with the outline of its item or output. `to_dict()` is a GeoJSON Feature."""
 
-    node_id: str
     fan_out: str
     fan_out_index: int
-    status: NodeStatus
-    attempt: int
     error: str | None
     geometry: JsonObject
 

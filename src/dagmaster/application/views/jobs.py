@@ -12,7 +12,7 @@ from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
 from dagmaster.json_types import JsonObject, JsonValue
 from dagmaster.ports.command_kinds import RUN_AGAIN
 from dagmaster.records.jobs import JobRecord
-from dagmaster.records.nodes import ChildrenRecord, NodeRecord
+from dagmaster.records.nodes import ChildrenRecord, NodeRecord, NodeStatusRecord
 from dagmaster.records.record import SECRET_INPUTS, SECRETS, Record, Timestamp, derived
 
 
@@ -124,13 +124,10 @@ class JobProgressReportView(JobProgressView):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeProgressReportView(Record):
+class NodeProgressReportView(NodeStatusRecord, order={"job_id": ""}):
     """How far a node is: what its handler reported, or how many of its children have finished."""
 
     job_id: str
-    node_id: str
-    status: NodeStatus
-    attempt: int
     percent: float | None
     message: str
     children: ChildrenRecord | None
