@@ -55,8 +55,8 @@ class NodeCall:
         if "retry" in changes:
             try:
                 # {} is a policy of defaults; 0 is none.
-                retry = changes["retry"]
-                changes["retry"] = read_retry("none" if retry == 0 else retry, self.handler)
+                retry = options["retry"]
+                changes["retry"] = read_retry("none" if retry in (None, 0) else retry, self.handler)
             except HandlerInvalid as error:
                 raise reject(str(error)) from None
         changed = copy.copy(self)
