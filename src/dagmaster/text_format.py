@@ -29,6 +29,14 @@ def format_rfc3339(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
+def seconds_between(began: float, ended: float) -> float:
+    """Return the seconds between two times as `format_rfc3339` writes them; 0 if they are in reverse.
+
+    Whoever reads the two texts computes the same: times are rounded to microseconds before, not after.
+    """
+    return max((datetime.fromtimestamp(ended, UTC) - datetime.fromtimestamp(began, UTC)).total_seconds(), 0.0)
+
+
 def format_count(count: int, noun: str, plural: str = "") -> str:
     """Format a count with its noun in the right number."""
     return f"1 {noun}" if count == 1 else f"{count:,} {plural or f'{noun}s'}"

@@ -142,7 +142,7 @@ def test_an_open_job_of_the_schema_before_completes(old_database):
 
 
 def graph_of(claimed: Any) -> Any:
-    assert claimed.content_hash == GRAPH.content_hash
+    assert claimed.new.content_hash == GRAPH.content_hash
     return compile_definition(GRAPH.definition)
 
 

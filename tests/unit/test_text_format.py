@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import datetime
 
-from dagmaster.text_format import error_text, format_error, library_words
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagmaster.text_format import error_text, format_error, format_rfc3339, library_words, seconds_between
+
+TIMES = st.floats(min_value=1.7e9, max_value=1.9e9)
+
+
+@given(TIMES, st.floats(min_value=-1.0, max_value=10.0))
+def test_a_reader_of_two_times_computes_the_same_seconds_between_them(began, seconds):
+    ended = began + seconds
+    read = [datetime.fromisoformat(format_rfc3339(at)).timestamp() for at in (began, ended)]
+    assert seconds_between(*read) == seconds_between(began, ended) >= 0.0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Publishes workflow files for `dagmaster dev`, in a separate process: Python code is imported anew.
+"""Publishes workflow files for `dagmaster dev`, in a separate process: Python code is imported again.
 
     python -m dagmaster.cli.dev_publication '{"files": […], "modules": […], "data_dir": null}'
 

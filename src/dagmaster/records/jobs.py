@@ -18,6 +18,7 @@ from dagmaster.records.record import (
     shown,
 )
 from dagmaster.records.redacted import SecretRecord
+from dagmaster.text_format import seconds_between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ class JobRecord(SecretRecord):
     def duration_seconds(self) -> float | None:
         """Return how long the last run takes or took; None before it starts."""
         began = self.started_at if self.resumed_at is None else self.resumed_at
-        return None if began is None else round(max((self.finished_at or self.read_at) - began, 0.0), 6)
+        return None if began is None else seconds_between(began, self.finished_at or self.read_at)
 
     @property
     def is_finished(self) -> bool:

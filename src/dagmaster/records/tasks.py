@@ -9,6 +9,7 @@ from dagmaster.json_types import JsonObject
 from dagmaster.records.nodes import ProgressRecord
 from dagmaster.records.record import SECRETS, Timestamp, shown
 from dagmaster.records.redacted import SecretRecord
+from dagmaster.text_format import seconds_between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,4 +80,4 @@ class AttemptRecord(ClaimRecord, order={"status": "task_id", "worker": "worker_i
         """Return how long its handler ran; None while it runs."""
         if self.started_at is None or self.finished_at is None:
             return None
-        return round(max(self.finished_at - self.started_at, 0.0), 6)
+        return seconds_between(self.started_at, self.finished_at)

@@ -302,7 +302,7 @@ def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
 
 
 def _source(comment: str) -> str:
-    """Return the source that the comment of a table states; empty if somebody else wrote the comment."""
+    """Return the source that the comment of a table states; empty if another program wrote the comment."""
     for prefix in _SOURCE_PREFIXES:
         if comment.startswith(prefix):
             return comment.removeprefix(prefix)
