@@ -330,9 +330,9 @@ async def test_an_event_names_its_author_if_it_is_not_the_owner(world):
     scene = await Scene.begin(world)
     event = AuditEvent(EventType.APPROVED, "a", 1, '{"comment": "ok"}', "ada")
     await scene.write(events=[event])
-    events = (await world.events(scene.job_id))[-1]
-    assert (events.seq, events.type, events.by, events.node_id, events.attempt) == (3, "Approved", "ada", "a", 1)
-    assert events.data == {"comment": "ok"}
+    last = (await world.events(scene.job_id))[-1]
+    assert (last.seq, last.type, last.by, last.node_id, last.attempt) == (3, "Approved", "ada", "a", 1)
+    assert last.data == {"comment": "ok"}
     assert (await scene.now()).event_seq == 3
 
 
