@@ -110,6 +110,7 @@ def _openapi() -> dict[str, Any]:
             auditor=MemoryInvariantAuditor(database),
             metrics=MemoryMetricRebuilder(database),
             changes=MemoryAuditTrail(),
+            outputs=database.blobs,
         ),
         remote_tasks=RemoteTasks(
             MemoryRemoteWorkers(database), database.blobs, lambda _name: None, lease_seconds=6.0

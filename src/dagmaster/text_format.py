@@ -32,7 +32,7 @@ def format_rfc3339(at: float) -> str:
 def seconds_between(began: float, ended: float) -> float:
     """Return the seconds between two times as `format_rfc3339` writes them; 0 if they are in reverse.
 
-    Whoever reads the two texts computes the same: times are rounded to microseconds before, not after.
+    A reader of the two texts computes the same: times are rounded to microseconds before, not after.
     """
     return max((datetime.fromtimestamp(ended, UTC) - datetime.fromtimestamp(began, UTC)).total_seconds(), 0.0)
 

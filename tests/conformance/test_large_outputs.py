@@ -41,6 +41,17 @@ def test_what_is_written_is_read_and_may_be_written_over(blobs):
     assert asyncio.run(story()) == (b"new" * 100_000, 300_000)
 
 
+def test_the_names_of_all_blobs_are_listed(blobs):
+    names = {f"jobs/{job}/listed/{attempt}-9.json" for job in (1, 2) for attempt in (1, 2)}
+
+    async def story():
+        for name in names:
+            await blobs.write(name, b"{}")
+        return {name async for name in blobs.names()}
+
+    assert {name for name in asyncio.run(story()) if "/listed/" in name} == names
+
+
 def test_a_blob_is_read_in_chunks_of_bounded_size(blobs):
     data = bytes(range(256)) * 16 * 1024
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pathlib
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,6 +35,17 @@ class LocalBlobs:
             while chunk := await self._call(name, lambda _path: file.read(CHUNK_BYTES)):
                 yield chunk
 
+    async def names(self) -> AsyncGenerator[str]:
+        """Read one directory at a time: there may be millions of files."""
+        directories = [self.root]
+        while directories:
+            directory = directories.pop()
+            for path, is_directory in await asyncio.to_thread(_entries, directory):
+                if is_directory:
+                    directories.append(path)
+                elif not path.name.startswith("."):
+                    yield path.relative_to(self.root).as_posix()
+
     async def size(self, name: str) -> int:
         return await self._call(name, lambda path: path.stat().st_size)
 
@@ -53,3 +65,13 @@ class LocalBlobs:
             replace(path, lambda file: file.write(data))
         except OSError as error:
             raise BlobsUnavailable(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _entries(directory: pathlib.Path) -> list[tuple[pathlib.Path, bool]]:
+    try:
+        with os.scandir(directory) as entries:
+            return [(pathlib.Path(entry.path), entry.is_dir(follow_symlinks=False)) for entry in entries]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise BlobsUnavailable(f"{directory} cannot be read: {error.strerror or error}") from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import BlobNotFound
 from dagmaster.ports.output_blobs import CHUNK_BYTES, check_plain
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.ports.storage import Storage
+
+LISTED_AT_ONCE: Final = 1_000
 
 
 class StoredBlobs:
@@ -32,6 +35,12 @@ class StoredBlobs:
         chunks = self._storage.read_chunks(self._uri(name), CHUNK_BYTES)
         while chunk := await asyncio.to_thread(next, chunks, b""):
             yield chunk
+
+    async def names(self) -> AsyncGenerator[str]:
+        blobs = self._storage.list_blobs(self._root)
+        while batch := await asyncio.to_thread(lambda: list(islice(blobs, LISTED_AT_ONCE))):
+            for info in batch:
+                yield info.uri.name.removeprefix(self._root.name).lstrip("/")
 
     async def size(self, name: str) -> int:
         """Ask the storage for the metadata of the blob."""

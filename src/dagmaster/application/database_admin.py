@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.audit_trail import AuditTrail, ChangeOrigin
     from dagmaster.ports.invariant_audit import InvariantAuditor, Violation
     from dagmaster.ports.metric_rebuild import MetricRebuilder
+    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.schema_admin import SchemaAdmin
 
 MAX_VIOLATIONS: Final = 100
@@ -40,6 +41,7 @@ class DatabaseAdmin:
     auditor: InvariantAuditor
     metrics: MetricRebuilder
     changes: AuditTrail
+    outputs: OutputBlobs
 
 
 # ── The schema ──

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.database_facts import DatabaseFact
+    from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.settings import Settings
     from dagmaster.store.embedded.inspection import DataDirectory
 
 
 @contextlib.asynccontextmanager
 async def open_database_admin(
-    config: DatabaseConfig, settings: ClientSettings | Settings
+    config: DatabaseConfig, settings: ClientSettings | Settings, outputs: OutputBlobs
 ) -> AsyncIterator[DatabaseAdmin]:
     """Open what administration works with. It connects when it is first used, whatever the schema is."""
     from dagmaster.application.database_admin import DatabaseAdmin
@@ -40,7 +41,11 @@ async def open_database_admin(
         for store in (trail, auditor, metrics):
             stack.push_async_callback(store.close)
         yield DatabaseAdmin(
-            schema=PostgresSchemaAdmin(config), auditor=auditor, metrics=metrics, changes=trail
+            schema=PostgresSchemaAdmin(config),
+            auditor=auditor,
+            metrics=metrics,
+            changes=trail,
+            outputs=outputs,
         )
 
 

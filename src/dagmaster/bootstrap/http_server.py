@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from dagmaster.bootstrap import ensure_schema, secret, wire_application
+from dagmaster.bootstrap import ensure_schema, large_outputs, secret, wire_application
 from dagmaster.bootstrap.database_admin import open_database_admin
 from dagmaster.client.system import current_user
 from dagmaster.errors import ApiKeyRejected, SettingsInvalid
@@ -213,7 +213,10 @@ class ServerService:
             stack.push_async_callback(client.close)
             keys = PostgresApiKeyStore(self._config)
             stack.push_async_callback(keys.close)
-            admin = await stack.enter_async_context(open_database_admin(self._config, self._settings))
+            outputs = large_outputs(self._settings, self._blob_dir)
+            admin = await stack.enter_async_context(
+                open_database_admin(self._config, self._settings, outputs)
+            )
             application = await stack.enter_async_context(
                 wire_application(
                     self._config,

@@ -134,7 +134,7 @@ class DatabaseSession:
 
     @contextlib.asynccontextmanager
     async def _opened(self, part: Part, *, migrate: bool) -> AsyncIterator[Any]:
-        from dagmaster.bootstrap import open_application
+        from dagmaster.bootstrap import blob_directory, large_outputs, open_application
         from dagmaster.bootstrap.database_admin import open_database_admin
 
         match part:
@@ -154,7 +154,8 @@ class DatabaseSession:
                 async with open_audit_trail(self.config, self.settings) as trail:
                     yield trail
             case Part.DATABASE:
-                async with open_database_admin(self.config, self.settings) as admin:
+                outputs = large_outputs(self.settings, blob_directory(self.settings, self.data_dir))
+                async with open_database_admin(self.config, self.settings, outputs) as admin:
                     yield admin
             case _:
                 assert_never(part)

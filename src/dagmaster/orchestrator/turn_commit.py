@@ -18,6 +18,7 @@ from dagmaster.engine.events import (
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
 from dagmaster.engine.status import AttemptStatus, NodeStatus, isolation_after
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
+from dagmaster.ports.output_names import OutputName
 from dagmaster.ports.tasks import NewTask
 from dagmaster.ports.turn_records import TurnCommit, Withdrawal
 
@@ -190,6 +191,6 @@ async def _store_value(owned: OwnedJob, path: str, value: JsonValue, blobs: Outp
     text = json.dumps(value)
     if len(text) <= MAX_INLINE:
         return JsonText(text)
-    name = f"jobs/{owned.job.id}/{path}/{owned.epoch}-{owned.event_seq}.json"
+    name = str(OutputName(str(owned.job.id), path, owned.epoch, owned.event_seq))
     await blobs.write(name, text.encode())
     return JsonText(ref=name)

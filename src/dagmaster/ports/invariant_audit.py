@@ -11,6 +11,8 @@ from dagmaster.records.record import Record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dagmaster.ports.output_names import OutputName
+
 
 class AuditedRows(StrEnum):
     """What the batches of an audit are of, in this order."""
@@ -66,3 +68,6 @@ class InvariantAuditor(Protocol):
 
     async def check(self, position: AuditPosition | None = None, *, job_id: str | None = None) -> AuditBatch:
         """Check one batch: the first without a position; with `job_id`, all rows of one job."""
+
+    async def newer_outputs(self, outputs: Sequence[OutputName]) -> Sequence[Violation]:
+        """Return the large outputs of attempts and turns that the rows do not have."""

@@ -31,6 +31,9 @@ class OutputBlobs(Protocol):
     def read_chunks(self, name: str) -> AsyncGenerator[bytes]:
         """Yield a blob in chunks of about `CHUNK_BYTES`; raise `BlobNotFound` if it does not exist."""
 
+    def names(self) -> AsyncGenerator[str]:
+        """Yield the names of all blobs, in any order."""
+
     async def size(self, name: str) -> int:
         """Return how many bytes a blob has, without reading it; raise `BlobNotFound` if it does not exist."""
 

@@ -12,6 +12,7 @@ from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DagmasterError, PermanentError
 from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
+from dagmaster.ports.output_names import OutputName
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
 from dagmaster.worker.task_outcomes import failed
@@ -160,7 +161,7 @@ async def _report_large(
     task: ClaimedTask | HeldTask, outcome: Succeeded, text: str, blobs: OutputBlobs, version: str | None
 ) -> TaskReport:
     # Named by the claim: the blob of a rejected report is unreferenced.
-    name = f"jobs/{task.job_id}/{task.node_id}/{task.attempt}-{task.token}.json"
+    name = str(OutputName(task.job_id, task.node_id, task.attempt, task.token))
     try:
         await blobs.write(name, text.encode())
     except DagmasterError as error:

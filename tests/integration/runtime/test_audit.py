@@ -14,6 +14,7 @@ import pytest
 
 from dagmaster.application.cursors import CursorKind, encode_cursor
 from dagmaster.application.database_admin import AuditSummary, audit_batch
+from dagmaster.application.output_audit import audit_outputs
 from dagmaster.bootstrap.database_admin import open_database_admin
 from dagmaster.cli.main import main
 from dagmaster.errors import CursorInvalid, JobNotFound
@@ -466,7 +467,7 @@ async def test_an_audit_in_calls_of_a_batch_each_finds_what_one_in_a_single_call
     monkeypatch.setattr("dagmaster.store.postgres.audit.JOBS_AT_ONCE", 3)
     monkeypatch.setattr("dagmaster.store.postgres.audit.TASKS_AT_ONCE", 1)
     config = DatabaseConfig(dsn=world.dsn)
-    async with open_database_admin(config, load_settings()) as admin:
+    async with open_database_admin(config, load_settings(), world.blobs) as admin:
         try:
             await connection.execute("UPDATE dag_jobs SET event_seq = event_seq + 90")
             whole = await audit(connection)
@@ -574,6 +575,34 @@ async def test_what_was_asked_by_another_orchestrator_is_no_write_of_it(
         assert (await audit(connection)).violations == ()
     finally:
         await connection.close()
+
+
+LARGE = """{name: n, nodes: {
+    a: {handler: make_chunks, params: {count: 20000}}}, outputs: {all: '{{ nodes.a.output }}'}}"""
+
+
+async def test_outputs_that_are_newer_than_the_rows_of_their_job_are_found(world: World):
+    """Rows are set back to what a standby has that has not received the last commits."""
+    await world.start()
+    job = (await world.run(LARGE)).job_id
+    seq = await world.value("SELECT event_seq FROM dag_jobs")
+    async with open_database_admin(DatabaseConfig(dsn=world.dsn), load_settings(), world.blobs) as admin:
+
+        async def found() -> list[tuple[str, str | None, str]]:
+            view = await audit_outputs(admin)
+            assert view.is_valid is not bool(view.violations)
+            return [(each.job_id, each.node_id, each.message) for each in view.violations]
+
+        assert await found() == []
+        await world.rows("UPDATE dag_node_states SET attempt = 0")
+        assert await found() == [(job, "a", "has an output of attempt 1, and the database knows 0")]
+        await world.rows("UPDATE dag_node_states SET attempt = 1")
+        await world.rows("UPDATE dag_jobs SET event_seq = 1")
+        ((_, path, message),) = await found()
+        assert (path, message.endswith("and the job is at event 1 of epoch 1")) == ("result", True)
+        await world.rows("UPDATE dag_jobs SET event_seq = $1", seq)
+        await world.blobs.write("jobs/7/a/1-7123456789012.json", b"{}")
+        assert await found() == [("7", "a", "has an output, and the database has no such job")]
 
 
 async def lost_midway(connection: Connection[Record]) -> None:

@@ -99,6 +99,7 @@ def memory_services(application: Application) -> HttpServices:
             auditor=MemoryInvariantAuditor(database),
             metrics=MemoryMetricRebuilder(database),
             changes=audit_trail,
+            outputs=database.blobs,
         ),
         remote_tasks=RemoteTasks(
             MemoryRemoteWorkers(database), database.blobs, SECRETS.get, lease_seconds=6.0

@@ -1,7 +1,7 @@
 """Frozen views: what queries return. `to_dict()` is what `--json` prints and what an HTTP route sends."""
 
 from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
-from dagmaster.application.views.audit import AuditBatchView, AuditView
+from dagmaster.application.views.audit import AuditBatchView, AuditView, OutputAuditView
 from dagmaster.application.views.events_and_logs import (
     CommandView,
     EventCountsView,
@@ -197,6 +197,7 @@ __all__ = [
     "NodeWhyView",
     "OrchestratorRecord",
     "OrchestratorStatusView",
+    "OutputAuditView",
     "OwnerRecord",
     "Page",
     "Percentiles",

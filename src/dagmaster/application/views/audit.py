@@ -34,3 +34,12 @@ class AuditView(Record):
     events_total: int
     invariants_total: int
     violations: tuple[Violation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputAuditView(Record):
+    """How many large outputs were compared, and the first of those that are newer than the rows of their jobs."""
+
+    is_valid: bool
+    outputs_total: int
+    violations: tuple[Violation, ...]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dagmaster.cli.main import COMPLETED, FAILED
-from dagmaster.cli.system import Part, open_session
+from dagmaster.cli.system import Part, database_session, find_server, open_session
 from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.text_format import format_count
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable, Iterator
 
-    from dagmaster.application.views import AuditView
+    from dagmaster.application.views import AuditView, OutputAuditView
     from dagmaster.client.system import System
 
 PROGRESS_SECONDS: Final = 5.0
@@ -31,9 +31,14 @@ PROGRESS_SECONDS: Final = 5.0
     " interrupted."
 )
 @click.argument("job_id", metavar="[JOB]", required=False)
+@click.option(
+    "--outputs",
+    is_flag=True,
+    help="Compare the large outputs with the database: after a failover or a restore.",
+)
 @json_option
 @data_dir_option
-def audit(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def audit(job_id: str | None, *, outputs: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Check the invariants of a database: of all jobs, or of one.
 
     Each invariant is checked on the tables: events without gaps, no node completed twice, no task lost,
@@ -41,13 +46,19 @@ def audit(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -
     in a short snapshot of its own, and writes nothing; services may keep running. Its progress is shown on
     standard error. With --url, the server checks; the key needs the scope admin.
 
+    --outputs finds attempts that the database does not know: large outputs that are newer than the rows of
+    their jobs. After a failover or a restore that lost commits, their tasks run again.
+
     \b
     Examples:
       dagmaster jobs audit
+      dagmaster jobs audit --outputs
       dagmaster jobs audit last --json
     """
     from dagmaster.application.queries.jobs import job_progress
 
+    if outputs:
+        return compare_outputs(job_id, as_json=as_json, data_dir=data_dir)
     with open_session(data_dir) as session:
         if job_id is not None:
             # `last` may be another job by the time it is checked.
@@ -61,12 +72,39 @@ def audit(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -
     return COMPLETED if view.is_valid else FAILED
 
 
+def compare_outputs(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Print the outputs that are newer than the rows of their jobs."""
+    from dagmaster.application.output_audit import audit_outputs
+
+    if job_id is not None or find_server(data_dir) is not None:
+        raise click.UsageError(
+            "--outputs reads all outputs of DAGMASTER_BLOB_DIR or DAGMASTER_OUTPUTS_URL on this machine:"
+            " leave JOB and --url out"
+        )
+    with database_session(data_dir) as session, show_progress("output") as on_progress:
+        view = session.run(
+            lambda system: system.call(audit_outputs, on_progress=on_progress), part=Part.DATABASE
+        )
+    for line in [json.dumps(view.to_dict(), ensure_ascii=False)] if as_json else output_lines(view):
+        click.echo(line)
+    return COMPLETED if view.is_valid else FAILED
+
+
+def output_lines(view: OutputAuditView) -> list[str]:
+    """Return each output that is newer than its job; else one line that none is."""
+    compared = format_count(view.outputs_total, "large output")
+    if view.is_valid:
+        return [f"✔ {compared}: no output is newer than the database"]
+    lines = [f"✘ {violation.place} {violation.message}" for violation in view.violations]
+    return [*lines, f"{compared}: the database lost commits; tasks of these attempts run again"]
+
+
 async def check_all(system: System, job_id: str | None) -> AuditView:
     """Check batch after batch, and show how far the audit is; or check one job."""
     from dagmaster.application.database_admin import AuditSummary, audit_batch
 
     summary, cursor = AuditSummary(), None
-    with contextlib.nullcontext() if job_id is not None else show_progress() as on_progress:
+    with contextlib.nullcontext() if job_id is not None else show_progress("job") as on_progress:
         while True:
             batch = await system.call(audit_batch, job_id=job_id, cursor=cursor)
             summary.add(batch)
@@ -78,29 +116,34 @@ async def check_all(system: System, job_id: str | None) -> AuditView:
 
 
 @contextlib.contextmanager
-def show_progress() -> Iterator[Callable[[int, int], None]]:
-    """Yield a callback for the jobs checked so far, and all: a bar on a terminal, lines elsewhere."""
+def show_progress(noun: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a callback for how many were checked so far, and all: a bar on a terminal, lines elsewhere."""
     if not sys.stderr.isatty():
-        yield progress_lines()
+        yield progress_lines(noun)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("jobs audited"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn(f"{noun}s audited"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def progress_lines(clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
+def progress_lines(
+    noun: str = "job", clock: Callable[[], float] = time.monotonic
+) -> Callable[[int, int | None], None]:
     """Return a callback that prints a line every few seconds; nothing for an audit that takes less."""
     printed_at = clock()
 
-    def print_line(done: int, total: int) -> None:
+    def print_line(done: int, total: int | None) -> None:
         nonlocal printed_at
         if clock() >= printed_at + PROGRESS_SECONDS:
             printed_at = clock()
-            click.echo(f"audited {done:,} of {format_count(total, 'job')}", err=True)
+            everything = (
+                format_count(done, noun) if total is None else f"{done:,} of {format_count(total, noun)}"
+            )
+            click.echo(f"audited {everything}", err=True)
 
     return print_line
 

@@ -30,5 +30,9 @@ class MemoryBlobs:
         for start in range(0, len(data), CHUNK_BYTES):
             yield data[start : start + CHUNK_BYTES]
 
+    async def names(self) -> AsyncGenerator[str]:
+        for name in list(self.blobs):
+            yield name
+
     async def size(self, name: str) -> int:
         return len(await self.read(name))

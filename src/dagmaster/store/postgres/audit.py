@@ -19,9 +19,10 @@ from dagmaster.store.postgres.connection import CONNECT_SECONDS, DRIVER_ERRORS, 
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.ports.output_names import OutputName
     from dagmaster.store.postgres.named_queries import Query
 
 _JOBS = queries("audit")
@@ -134,6 +135,23 @@ class PostgresInvariantAuditor:
             result.violations,
             next_position=position,
         )
+
+    async def newer_outputs(self, outputs: Sequence[OutputName]) -> list[Violation]:
+        """Look the names up, all of them in one query."""
+        query = queries("audit_outputs")["outputs_have_rows"]
+        columns = {
+            "job_ids": [int(output.job_id) for output in outputs],
+            "paths": [output.path for output in outputs],
+            "numbers": [output.number for output in outputs],
+            "sequences": [output.sequence for output in outputs],
+            "of_attempts": [output.is_attempt for output in outputs],
+        }
+        async with self._opened() as connection:
+            rows = await connection.fetch(query.sql, *query.arguments(columns))
+        return [
+            Violation("outputs_have_rows", query.description, str(job), path, text)
+            for job, path, text in rows
+        ]
 
     async def close(self) -> None:
         """Close the connection, if there is one."""
