@@ -104,6 +104,8 @@ class Connection:
             settings |= {
                 "transaction_read_only" if self._is_pooled else "default_transaction_read_only": "on"
             }
+            # asyncpg takes a session that is read-only for one on a standby, and finds no host to connect to.
+            self._dsn = self._dsn.replace("target_session_attrs=read-write", "target_session_attrs=primary")
         self._settings = {"application_name": name}
         self._begin = ""
         if self._is_pooled:
