@@ -18,7 +18,7 @@ from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import server_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 STEPS: Final = read_steps((ROOT / "docs" / "howto" / "backup.md").read_text())
 BIG: Final = """
@@ -54,7 +54,7 @@ class Servers:
     def url(self, server: str, database: str = "dagmaster") -> str:
         return f"postgresql:///{database}?host={self.folder}&port={PORTS[server]}&user=dagmaster"
 
-    def run(self, line: str, *, code: int = 0, **env: str) -> str:
+    def run(self, line: str, env: Mapping[str, str] | None = None, *, code: int = 0) -> str:
         """Run a line as the user of the servers; fail unless it exits with a code."""
         drop = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.geteuid() == 0 else []
         if line.startswith("dagmaster"):
@@ -64,7 +64,7 @@ class Servers:
             # A server that a line starts keeps its output open: no pipe, which would be waited for.
             done = subprocess.run(
                 [*drop, "bash", "-euc", line],
-                cwd=self.folder, env=self.env | env, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+                cwd=self.folder, env=self.env | dict(env or {}), stdout=output, stderr=output, stdin=subprocess.DEVNULL,
                 check=False, timeout=PATIENCE_SECONDS,
             )  # fmt: skip
             output.seek(0)
@@ -72,7 +72,7 @@ class Servers:
         assert done.returncode == code, f"{line}\n{text}"
         return text
 
-    def follow(self, section: str, *, code: dict[str, int] | None = None, **env: str) -> Iterator[str]:
+    def follow(self, section: str, *, code: Mapping[str, int] | None = None) -> Iterator[str]:
         """Run the lines of a section of the guide; yield each before it runs."""
         lines = [step.text.strip() for step in STEPS if step.section == section]
         assert lines
@@ -82,7 +82,7 @@ class Servers:
                 continue
             server = next((name for name in PORTS if f"${name}" in line and line.startswith("pg_ctl")), None)
             port = {} if server is None else {"PGPORT": str(PORTS[server])}
-            self.run(line, code=(code or {}).get(line, 0), **env, **port)
+            self.run(line, port, code=(code or {}).get(line, 0))
 
 
 @pytest.fixture
@@ -106,12 +106,12 @@ def servers() -> Iterator[Servers]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_job(servers: Servers, **env: str) -> None:
-    servers.run("dagmaster run big.yaml", **env)
+def run_job(servers: Servers) -> None:
+    servers.run("dagmaster run big.yaml")
 
 
 def jobs(servers: Servers, url: str) -> int:
-    return servers.run("dagmaster jobs list --json", DAGMASTER_DATABASE_URL=url).count('"job_id"')
+    return servers.run("dagmaster jobs list --json", {"DAGMASTER_DATABASE_URL": url}).count('"job_id"')
 
 
 def test_a_dump_is_restored_and_shows_what_is_not_in_it(servers: Servers):
@@ -142,8 +142,9 @@ def test_a_point_in_time_is_recovered(servers: Servers):
             )
     recovered = servers.url("RECOVERED")
     assert (jobs(servers, servers.url("PRIMARY")), jobs(servers, recovered)) == (2, 1)
-    servers.run("dagmaster jobs audit", DAGMASTER_DATABASE_URL=recovered)
-    servers.run("dagmaster jobs audit --outputs", code=1, DAGMASTER_DATABASE_URL=recovered)
+    servers.env["DAGMASTER_DATABASE_URL"] = recovered
+    servers.run("dagmaster jobs audit")
+    servers.run("dagmaster jobs audit --outputs", code=1)
 
 
 def test_a_standby_takes_over_without_a_loss(servers: Servers):
