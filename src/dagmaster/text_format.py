@@ -38,7 +38,6 @@ def seconds_between(began: float, ended: float) -> float:
 
 
 def format_count(count: int, noun: str, plural: str = "") -> str:
-    """Format a count with its noun in the right number."""
     return f"1 {noun}" if count == 1 else f"{count:,} {plural or f'{noun}s'}"
 
 

@@ -44,12 +44,10 @@ class HashingStream:
 
     @property
     def sha256(self) -> str:
-        """Return the checksum of everything so far."""
         return self._digest.hexdigest()
 
 
 def read_chunks(file: IO[bytes], size: int = CHUNK_BYTES) -> Iterator[bytes]:
-    """Yield the content of a file in chunks."""
     while chunk := file.read(size):
         yield chunk
 
@@ -78,5 +76,4 @@ def translate_write_errors(subject: str) -> Iterator[None]:
 
 
 def format_os_error(error: OSError) -> str:
-    """Return the message of an error of the disk."""
     return _DISK_ERRORS.get(error.errno or 0) or error.strerror or str(error)

@@ -79,7 +79,6 @@ class DatabasePool:
         }
 
     def unavailable(self) -> DatabaseUnavailable:
-        """Return the error for a handler that got no connection."""
         return DatabaseUnavailable(
             f"ctx.pool had no connection within {WAIT_SECONDS:g} s: the server of DAGMASTER_HANDLER_POOL_URL"
             " does not answer (see the log of the task), or other handlers of this process use all"

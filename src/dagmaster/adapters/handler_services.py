@@ -49,7 +49,6 @@ class OpenServices:
 
     @cached_property
     def pool(self) -> DatabasePool:
-        """Return the pool of connections for handlers, if the operator allows one."""
         url = self._config.get("pool_url")
         if url is None:
             raise ServicesNotFound(

@@ -89,13 +89,11 @@ class OidcVerifier:
         self._refresh: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """End the connections to the issuer."""
         if self._refresh is not None:
             self._refresh.cancel()
         await self.issuer.close()
 
     async def find_caller(self, token: str) -> Caller:
-        """Return a token's caller; raise `TokenRejected`, or `IssuerUnavailable` without its key."""
         return self.caller_of(await self.read_claims(token))
 
     async def read_claims(self, token: str, audience: str | None = None) -> dict[str, Any]:

@@ -41,7 +41,6 @@ class IssuerClient:
         self._discovering = asyncio.Lock()
 
     async def close(self) -> None:
-        """End the connections to the issuer."""
         await self._http.aclose()
 
     async def discovery(self) -> Mapping[str, Any]:
@@ -108,7 +107,6 @@ class IssuerClient:
 
 
 def secure_address(document: Mapping[str, Any], name: str) -> str:
-    """Return an address of a discovery document; raise `IssuerUnavailable` if it has no secure one."""
     address = document.get(name)
     if not isinstance(address, str) or not _is_secure(address):
         raise IssuerUnavailable(

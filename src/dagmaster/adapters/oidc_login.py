@@ -81,16 +81,13 @@ class OidcLogin:
 
     @property
     def provider(self) -> str:
-        """Return the name of the issuer, for people."""
         return self._config.provider
 
     @property
     def public_url(self) -> str:
-        """Return the address at which browsers reach this server."""
         return self._config.public_url
 
     async def start(self, target: str) -> StartedLogin:
-        """Start a login that leads to a page."""
         endpoint = secure_address(await self._issuer.discovery(), "authorization_endpoint")
         ticket = _Ticket(_random_text(), _random_text(), _random_text(), target)
         challenge = hashlib.sha256(ticket.verifier.encode()).digest()
@@ -109,7 +106,6 @@ class OidcLogin:
         return StartedLogin(address=str(address), ticket=self._seal(ticket), seconds=LOGIN_SECONDS)
 
     async def finish(self, ticket: str, answer: Mapping[str, str]) -> FinishedLogin:
-        """Return the session that the answer of the issuer leads to."""
         opened = self._open(ticket)
         if opened is None:
             raise LoginRejected("this browser has no login under way here, or it took too long: log in again")
@@ -123,7 +119,6 @@ class OidcLogin:
         return FinishedLogin(token=token, seconds=seconds, target=opened.target)
 
     async def logout_address(self) -> str | None:
-        """Return where a browser logs out of the issuer; None if the issuer does not offer it now."""
         try:
             endpoint = secure_address(await self._issuer.discovery(), "end_session_endpoint")
         except IssuerUnavailable:

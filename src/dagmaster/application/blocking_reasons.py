@@ -37,7 +37,6 @@ _MAX_REASONS: Final = 6
 
 
 def blocking_reasons(snapshot: JobSnapshot) -> list[BlockingReasonView]:
-    """Return why a job does not advance."""
     fleet = snapshot.fleet
     reasons = list(command_reasons(snapshot.commands, fleet.orchestrators, fleet.draining_orchestrators))
     if not snapshot.job.is_finished:
@@ -53,7 +52,6 @@ def blocking_reasons(snapshot: JobSnapshot) -> list[BlockingReasonView]:
 def command_reasons(
     commands: Sequence[PendingCommand], orchestrators: int, draining: int = 0
 ) -> Iterator[BlockingReasonView]:
-    """Yield a reason for each command that waits for an orchestrator that claims, or for long."""
     none = format_all_draining(draining, "orchestrator") if draining else "none is alive"
     for command in commands:
         by, seconds = f" by {command.sent_by}" if command.sent_by else "", age(command.age_seconds)

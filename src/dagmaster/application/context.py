@@ -55,7 +55,6 @@ class Application:
         )
 
     def on_behalf_of(self, origin: ChangeOrigin) -> Application:
-        """Return the same application, with its caches, for the changes of one caller."""
         same = copy.copy(self)
         object.__setattr__(same, "origin", origin)
         return same

@@ -149,7 +149,6 @@ def _is_of_type(part: object, of: type) -> bool:
 
 
 def damaged_cursor() -> CursorInvalid:
-    """Return the error for a cursor that no list has made."""
     return CursorInvalid(
         "the cursor is damaged: use `next_cursor` of the page before as it is, or start without one"
     )

@@ -144,7 +144,6 @@ class AuditSummary:
                 known.append(violation)
 
     def view(self) -> AuditView:
-        """Return what was checked so far."""
         return AuditView(
             is_valid=not self._violations,
             jobs_total=self.jobs_checked,

@@ -75,7 +75,6 @@ async def submit_graph(app: Application, request: GraphJobRequest) -> SubmitResu
 
 
 async def _stored_ids(app: Application, job_id: str) -> dict[str, str]:
-    """Return the ids of the tasks and groups that a job was submitted with, by their nodes."""
     ids: dict[str, str] = {}
     for batch in await app.read.added_nodes.load_batches(job_id, [_FIRST_BATCH]):
         ids |= {node.node_id: str(node.id) for node in batch.nodes}

@@ -50,7 +50,6 @@ class HealthMonitor:
         )
 
     async def check_readiness(self) -> ReadinessView:
-        """Return whether jobs can be submitted and decided."""
         if self._readiness is not None and time.monotonic() - self._readiness[0] <= READY_SECONDS:
             return self._readiness[1]
         return await self._readiness_checks.run("readiness", self._check_readiness)

@@ -117,7 +117,6 @@ class DeltaReader:
         return deltas
 
     async def read_tasks(self, contexts: Sequence[JobContext]) -> list[StreamMessage]:
-        """Return for each job a message about the tasks that workers have claimed."""
         tasks: dict[str, list[dict[str, object]]] = {context.job_id: [] for context in contexts}
         redactors = {context.job_id: context.redact for context in contexts}
         for record in await self._feed.claimed_tasks(list(tasks), limit=MAX_TASKS) if tasks else ():
@@ -167,7 +166,6 @@ class DeltaReader:
 
 
 def finish(job: JobRecord) -> StreamMessage:
-    """Return the end of the stream of a job that has finished."""
     return end(EndReason.FINISHED, f"the job is {job.status}", job.event_seq)
 
 

@@ -103,7 +103,6 @@ class JobStreams:
         self._loop: asyncio.Task[None] | None = None
 
     async def find(self, job_id: str | None) -> JobRecord:
-        """Return a job to stream; raise `JobNotFound` if there is none."""
         return await find_job(self._app, job_id)
 
     async def stream(self, record: JobRecord, after: int | None = None) -> AsyncGenerator[StreamMessage]:

@@ -40,7 +40,6 @@ def level_of(line: str) -> LogLevel | None:
 
 
 def with_levels(lines: Iterable[str]) -> Iterator[tuple[LogLevel | None, str]]:
-    """Yield each line with the level of the record that it belongs to."""
     level: LogLevel | None = None
     in_traceback = False
     for line in lines:

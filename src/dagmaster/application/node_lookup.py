@@ -85,7 +85,6 @@ def members_of(graph: Graph, node_id: str) -> Iterator[str]:
 
 
 def describe_action(spec: Spec) -> str:
-    """Describe in a few words what a node does."""
     handler = getattr(spec, "handler", None)
     if handler is not None:
         return str(handler)

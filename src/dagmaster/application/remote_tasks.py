@@ -95,7 +95,6 @@ class RemoteTasks:
 
     @property
     def heartbeat_seconds(self) -> float:
-        """Return how often a worker renews its lease."""
         return self.lease_seconds / _HEARTBEATS_PER_LEASE
 
     def stop(self) -> None:

@@ -54,7 +54,6 @@ class JobRedactor:
 
 
 def redact_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the definition of a workflow with *** for the defaults of secret inputs."""
     inputs = definition.get("inputs") or {}
     secret_defaults = {
         name: {**declared, "default": REDACTED}

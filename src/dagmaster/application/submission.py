@@ -188,7 +188,6 @@ async def _store(
 
 
 def _raise_fatal(error: Exception) -> None:
-    """Raise an error that is no fault of its request."""
     if not isinstance(error, DagmasterError) or error.category in _FATAL:
         raise error
 
@@ -221,7 +220,6 @@ def _to_answer(job: NewJob, accepted: Accepted) -> SubmitResult | Exception:
 
 
 def accepted_result(job: NewJob, accepted: Accepted) -> SubmitResult:
-    """Return the result of a job that was stored, or was stored before."""
     return SubmitResult(
         outcome=SubmitOutcome.ACCEPTED if accepted.is_new else SubmitOutcome.EXISTING,
         job_id=accepted.job_id,
@@ -285,7 +283,6 @@ class JobSubmitter:
             self._stored.add(graph.content_hash)
 
     def make_job(self, request: JobRequest, graph: Graph) -> NewJob:
-        """Check a request and return the job to store."""
         check_options(request)
         inputs = _dump(request.accepted_inputs(graph))
         options = {name: getattr(request, name) for name in OPTION_NAMES}

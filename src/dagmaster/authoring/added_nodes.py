@@ -78,7 +78,6 @@ def read_batches(batches: Iterable[StoredBatch], limits: DefaultLimits | None = 
 def read_batch(
     rows: BatchRows, numbers: tuple[int, ...] = (), limits: DefaultLimits | None = None
 ) -> NodeBatch:
-    """Return the rows of a batch as the engine adds them."""
     added_by = rows.added_by if isinstance(rows, StoredBatch) else None
     links = BatchLinks([record.node_id for record in rows.nodes], rows.groups, rows.dependencies)
     reader = _NodeReader(links, limits or NO_LIMITS, added_by)

@@ -81,7 +81,6 @@ def outline_graph(
 
 
 def _edges_of(node_id: str, node: _Node) -> Iterator[tuple[Leaf, str]]:
-    """Yield the edges that leave a node."""
     for target in names_in(node.get("next")):
         yield Leaf(node_id), target
     for index, branch in enumerate(node.get("branches", ())):

@@ -80,7 +80,6 @@ class GraphPart:
     """The names of the last batch number, which are asked for several times."""
 
     def extend(self, more: GraphPart) -> None:
-        """Add another part to this one."""
         self.tasks += more.tasks
         self.groups += more.groups
         self.dependencies += more.dependencies

@@ -198,7 +198,6 @@ def _check_written(document: Document, value: JsonValue, path: Path, key: str) -
 
 
 def _check_schema(document: Document, model: InputModel, path: Path) -> list[Problem]:
-    """Check that an input makes a JSON Schema."""
     schema = input_schema(model.model_dump(exclude_unset=True, exclude={"default", "enum"}))
     try:
         Draft202012Validator.check_schema(schema)
@@ -213,7 +212,6 @@ def _check_schema(document: Document, model: InputModel, path: Path) -> list[Pro
 
 
 def _check_constraints(document: Document, model: InputModel, path: Path) -> list[Problem]:
-    """Check that each constraint is one that is checked, and goes with the type."""
     problems: list[Problem] = []
     for key, value in (model.constraints or {}).items():
         kinds = CONSTRAINTS.get(key)

@@ -76,7 +76,6 @@ def remove_node(text: str, node_id: str) -> str:
 
 
 def rename_node(text: str, node_id: str, new_id: str) -> str:
-    """Rename a node, also where other nodes and expressions name it."""
     edit = _Edit(text)
     edit.node(node_id)
     if new_id == node_id:

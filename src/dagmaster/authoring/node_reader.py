@@ -129,7 +129,6 @@ _CONVERT: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def _read_branches(node: Node, values: Values, targets: Container[str]) -> tuple[Branch, ...]:
-    """Return the branches of a conditional, the default one last."""
     written = list(enumerate(node["branches"]))
     written.sort(key=lambda branch: bool(branch[1].get("default")))
     branches = []
@@ -164,7 +163,6 @@ def _read_tolerance(written: int | str) -> Tolerance:
 
 
 def names_in(written: Any) -> list[str]:
-    """Return the names in the value of `next`: none, one or a list."""
     names = written if isinstance(written, list) else [written]
     return [name for name in names if isinstance(name, str)]
 

@@ -44,7 +44,6 @@ class SiblingFiles:
 
 
 def workflow_id_of(data: dict[str, Any]) -> str:
-    """Return the id of the workflow of a document, which may not be valid."""
     return str(data.get("workflow_id") or data.get("name"))
 
 

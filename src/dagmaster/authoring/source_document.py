@@ -45,7 +45,6 @@ class Document:
 
     @property
     def lines(self) -> list[str]:
-        """Return the lines of the text; none for a document without a text."""
         return self._source.lines
 
     def problem(

@@ -68,7 +68,6 @@ _NUMBER: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
 def problems_from(
     document: Document, error: ValidationError, model: type[BaseModel], path: Path
 ) -> list[Problem]:
-    """Return a problem for each error, at its position, up to a limit."""
     items = error.errors(include_url=False)[: MAX_PROBLEMS + 1]
     unknown = [str(item["loc"][-1]) for item in items if item["type"] == "extra_forbidden"]
     problems: list[Problem] = []
@@ -107,7 +106,6 @@ def keys_at(model: type[BaseModel], loc: Path) -> list[str]:
 
 
 def intended_key(wrong: str, model: type[BaseModel], loc: Path) -> str | None:
-    """Return the key that an unknown one was meant to be."""
     if model is schema.WorkflowModel and not loc and wrong in _STEPS:
         return "nodes"
     return nearest(wrong, keys_at(model, loc))
@@ -143,7 +141,6 @@ def _hint_at_key(name: str, model: type[BaseModel], loc: Path, value: Any) -> st
 
 
 def _hint_at_node_key(name: str, kind: str) -> str:
-    """Return a hint for a key that nodes of this kind do not have."""
     if name == "next" and kind == "conditional":
         return "the next of a conditional belongs in its branches"
     if name == "next":

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def open_keys(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIterator[ApiKeyStore]:
-    """Open the store of keys on a database whose schema is current."""
     from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
 
     await ensure_schema(config, migrate=migrate)
@@ -51,7 +50,6 @@ async def open_keys(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIt
 async def open_audit_trail(
     config: DatabaseConfig, settings: ClientSettings | Settings
 ) -> AsyncIterator[AuditTrail]:
-    """Open the audit trail of a database whose schema is current."""
     from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
 
     await ensure_schema(config, migrate=False)
@@ -155,7 +153,6 @@ def make_storage(settings: Settings) -> ObjectStorage | None:
 
 
 def make_rate_limiter(settings: Settings) -> RateLimiter | None:
-    """Return the rate limit of callers; None if it is off."""
     from dagmaster.http.rate_limits import RateLimiter
 
     if not settings.rate_limit:
@@ -195,7 +192,6 @@ class ServerService:
         self._is_stopped = False
 
     async def run(self) -> None:
-        """Serve until stopped."""
         from dagmaster.application.remote_tasks import RemoteTasks
         from dagmaster.http.app import create_app
         from dagmaster.http.server import HttpServer

@@ -47,7 +47,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def observe_turns(orchestrator: Orchestrator, metrics: ProcessMetrics | None) -> Orchestrator:
-    """Count what an orchestrator does, if its metrics are served."""
     if metrics is not None:
         from dagmaster.orchestrator.turn_metrics import TurnMetrics
 
@@ -56,7 +55,6 @@ def observe_turns(orchestrator: Orchestrator, metrics: ProcessMetrics | None) ->
 
 
 def observe_tasks(worker: Worker, metrics: ProcessMetrics | None) -> Worker:
-    """Count the tasks of a worker, if its metrics are served."""
     if metrics is not None:
         from dagmaster.worker.task_metrics import TaskMetrics
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def schema_admin(config: DatabaseConfig | None) -> SchemaAdmin:
-    """Return what knows the version of the schema. `config`: None for a store in memory."""
     if config is None:
         from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 

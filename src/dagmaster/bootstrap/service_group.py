@@ -39,7 +39,6 @@ class ServiceGroup:
                 raise result
 
     def stop(self) -> None:
-        """Start the shutdown of all services."""
         for service in self._services:
             service.stop()
 

@@ -141,7 +141,6 @@ def use_fresh_code() -> None:
 
 
 def worker_arguments(worker: Sequence[str], modules: Sequence[str]) -> list[str]:
-    """Return the command of a worker with these modules of handlers."""
     return [*worker, *(f"--handlers={module}" for module in modules)]
 
 
@@ -157,7 +156,6 @@ async def _settle(watch: FileWatch) -> tuple[list[Path], list[Path]]:
 
 
 def _module_files(modules: Sequence[str]) -> list[Path]:
-    """Return the files of modules that were imported here."""
     from dagmaster.sdk.module_imports import is_file
 
     files = [Path(module) if is_file(module) else _file_of(module) for module in modules]
@@ -203,7 +201,6 @@ class FileWatch:
 
     @property
     def files(self) -> list[Path]:
-        """Return the files as they were seen last."""
         return list(self._states)
 
     def poll(self) -> Changes:

@@ -177,7 +177,6 @@ class _Streams:
         return len(self._upcoming)
 
     def add(self, stream: AsyncGenerator[PathLog | _Source]) -> None:
-        """Read a generator, too."""
         self._upcoming[asyncio.ensure_future(anext(stream, None))] = stream
 
     async def next_items(self, timeout_seconds: float | None) -> list[PathLog | _Source] | None:

@@ -29,7 +29,6 @@ def known_handlers(modules: Iterable[str], data_dir: pathlib.Path | None) -> Han
 
 
 async def list_all_handlers(system: System) -> list[HandlerRecord]:
-    """Return all handlers that workers have published, by name."""
     from dagmaster.application.queries import handlers as queries
 
     views: list[HandlerRecord] = []

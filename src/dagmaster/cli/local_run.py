@@ -126,7 +126,6 @@ class LocalRun:
     # ── Updates ──
 
     def turn(self, update: TurnUpdate) -> None:
-        """Draw a committed turn."""
         self.display.turn(update)
         if not self._is_stored:
             return
@@ -136,7 +135,6 @@ class LocalRun:
                 self.display.note(f"{node.node_id} waits for a signal: {command}")
 
     def progress(self, job_id: str, node_id: str, progress: Progress) -> None:
-        """Draw the progress of a handler."""
         self.display.progress(job_id, node_id, progress)
 
     def _print_log(self, text: str) -> None:

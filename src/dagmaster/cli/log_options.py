@@ -18,7 +18,6 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def log_options(command: F) -> F:
-    """Add the options for the log of a service."""
     log_format = click.option(
         "--log-format",
         type=click.Choice([one.value for one in LogFormat], case_sensitive=False),

@@ -60,7 +60,6 @@ def page_options(*, default_limit: int) -> Callable[[F], F]:
 
 
 def inputs_options(command: F) -> F:
-    """Add the options for the inputs of a job."""
     one = click.option(
         "-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="One input. Repeatable."
     )
@@ -123,7 +122,6 @@ def modules_with_tasks(modules: tuple[str, ...], files: Iterable[pathlib.Path]) 
 
 
 def print_problems(problems: Iterable[Problem]) -> None:
-    """Print problems to the error stream, each with its position."""
     for problem in problems:
         colour = "yellow" if problem.severity == "warning" else "red"
         first_line, _, rest = str(problem).partition("\n")
@@ -140,7 +138,6 @@ def print_rejection(error: WorkflowInvalid | InputsInvalid, sentence: str, json_
 
 
 def inputs_remedy(error: InputsInvalid) -> str:
-    """Return what to do about rejected inputs."""
     is_missing = any(problem.message.startswith("missing input") for problem in error.problems)
     return (
         "give inputs as -i name=value, or from a file with -I" if is_missing else "the inputs are not valid"

@@ -60,7 +60,6 @@ class ServiceSupervisor:
 
     @property
     def is_stopping(self) -> bool:
-        """Return whether a stop was requested."""
         return self._stopping.is_set()
 
     def start(self, services: Sequence[Service]) -> None:

@@ -32,7 +32,6 @@ def open_services(data_dir: pathlib.Path | None) -> Services:
 
 
 def services_config(data_dir: pathlib.Path | None) -> dict[str, Any]:
-    """Return the configuration of the services that workers with these settings use."""
     from dagmaster.bootstrap import blob_directory, handler_services_config
     from dagmaster.settings import load_settings
 

@@ -35,7 +35,6 @@ _REMEDIES: Final[Mapping[str, str]] = {
 
 
 def suggest_remedy(error: DagmasterError) -> str | None:
-    """Return what to type about an error, or None."""
     return _REMEDIES.get(error.code)
 
 
@@ -45,7 +44,6 @@ def format_blocking_reasons(job: JobDetailView) -> list[str]:
 
 
 def format_blocking_reason(job_id: str, reason: BlockingReasonView) -> str:
-    """Return what a job waits for, with the command to type if there is one."""
     command = (
         None if reason.code is None else suggest_command(job_id, reason.code, reason.data, reason.node_id)
     )

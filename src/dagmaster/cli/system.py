@@ -172,7 +172,6 @@ class Server:
     key: str | None
 
     def __repr__(self) -> str:
-        """Return the address, without the key."""
         return f"Server({self.url!r})"
 
 
@@ -225,7 +224,6 @@ class RemoteSession:
         migrate: bool = False,  # noqa: ARG002 - a server migrates only when it is asked to
         part: Part = Part.APPLICATION,  # noqa: ARG002 - a server has all of it
     ) -> T:
-        """Run something with the server."""
         from dagmaster.client.async_client import AsyncClient
 
         async def run() -> T:

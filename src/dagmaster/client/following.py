@@ -222,7 +222,6 @@ async def follow_logs(
 
 
 async def _all_items(read_page: Callable[..., Awaitable[Page[V]]]) -> AsyncGenerator[V, None]:
-    """Yield the items of all pages of a list."""
     cursor = None
     while True:
         page = await read_page(cursor=cursor)

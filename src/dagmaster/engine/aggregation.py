@@ -53,7 +53,6 @@ def _sum(outputs: Sequence[JsonValue]) -> JsonValue:
 
 
 def _all_values(outputs: Sequence[JsonValue]) -> Iterator[Any]:
-    """Yield the values of the innermost outputs that are objects."""
     for output in _flat(outputs):
         if isinstance(output, dict):
             # Keys are sorted: a stored JSON object does not keep its key order.

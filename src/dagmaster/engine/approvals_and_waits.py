@@ -31,7 +31,6 @@ def may_answer(spec: ApprovalSpec, by: str | None) -> bool:
 
 
 def forbidden_answer(spec: ApprovalSpec, node_id: str, by: str) -> str:
-    """Return the sentence about an answer by someone who is not an approver."""
     return (
         f"{by or 'an unknown sender'} may not answer {node_id}: its approvers are {', '.join(spec.approvers)}"
     )

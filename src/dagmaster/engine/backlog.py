@@ -53,7 +53,6 @@ class Backlog:
         self._is_sorted = False
 
     def discard(self, node_id: str) -> None:
-        """Remove a node, if it is here."""
         self._ids.discard(node_id)
 
     def take(self, limit: int) -> list[str]:

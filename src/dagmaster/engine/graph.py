@@ -125,7 +125,6 @@ class Spec:
     added_by: str | None = None
 
     def leaves(self) -> list[Leaf]:
-        """Return what it depends on."""
         return [] if self.requires is None else self.requires.leaves()
 
 

@@ -40,7 +40,6 @@ def has_members(spec: Spec) -> bool:
 
 
 def members(spec: Spec) -> list[str]:
-    """Return the direct members of a group; none for any other node."""
     return [leaf.node for leaf in spec.leaves()] if has_members(spec) else []
 
 
@@ -56,7 +55,6 @@ def all_members(specs: Mapping[str, Spec], group_id: str) -> Iterator[str]:
 
 
 def result_nodes(specs: Mapping[str, Spec], last: Collection[str]) -> tuple[str, ...]:
-    """Return the last nodes of a graph, of a group its own last nodes: a group has no output."""
     followed = frozenset(
         leaf.node for spec in specs.values() if not has_members(spec) for leaf in spec.leaves()
     )

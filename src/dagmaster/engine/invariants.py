@@ -44,7 +44,6 @@ def _invariant(sentence: str) -> Callable[[Check], Check]:
 
 
 def violations(job: Job) -> list[str]:
-    """Return every invariant that this job violates, and where."""
     return [f"{sentence} Violated by: {name}" for sentence, check in INVARIANTS for name in check(job)]
 
 

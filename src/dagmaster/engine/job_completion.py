@@ -111,7 +111,6 @@ def _result_nodes(job: Job) -> tuple[str, ...] | None:
 
 
 def compute_result(step: Step, scope: Mapping[str, JsonValue]) -> None:
-    """Complete the job with its result; fail it if the result cannot be computed."""
     try:
         result = _result(step.job, scope)
     except EvaluationFailed as error:

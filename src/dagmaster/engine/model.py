@@ -72,7 +72,6 @@ class Node:
 
     @property
     def is_terminal(self) -> bool:
-        """Return whether the node is finished in this run."""
         return self.status in TERMINAL_NODE
 
     @property
@@ -359,7 +358,6 @@ class Job:
         return node
 
     def gates(self, node_id: str) -> tuple[FlatGate, ...]:
-        """Return the gates of a node; none for a node that starts with the job."""
         return self.graph.wiring.gates.get(node_id, ())
 
     def leaves(self, node_id: str) -> tuple[tuple[Leaf, int], ...]:
@@ -408,7 +406,6 @@ class Job:
                 self.record_leaf(node_id, gate, outcome)
 
     def leaf_outcome(self, leaf: Leaf) -> int:
-        """Return the outcome of a leaf of a dependency expression."""
         node = self.nodes[leaf.node]
         if node.skip_reason is SkipReason.SUPERSEDED:
             from dagmaster.engine.stand_ins import superseded_outcome

@@ -229,7 +229,6 @@ class _Comparison:
         }
 
     def decide(self, node: Node) -> ReuseDecision:
-        """Return what happens to a node of the graph."""
         if node.status is NodeStatus.FAILED:
             return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, (node.error or {}).get("message", "fails"))
         if node.status is NodeStatus.SKIPPED:
@@ -333,7 +332,6 @@ class _Comparison:
         return (leaf.node for leaf, _ in self.job.leaves(node_id) if leaf.node in self.redo)
 
     def _change(self, node: Node) -> str:
-        """Return what changed about a node whose fingerprint is new."""
         old_top = self.before.nodes.get(node.top.id)
         if old_top is None:
             return f"is new in version {self.job.graph.version}"

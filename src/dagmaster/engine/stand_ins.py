@@ -75,7 +75,6 @@ def find_stand_in(job: Job, node: Node) -> Node:
 
 
 def superseded_outcome(job: Job, node_id: str) -> int:
-    """Return the outcome of a superseded node for a leaf that depends on it."""
     stand_in = job.stand_ins.get(node_id)
     return SATISFIED if stand_in is None else leaf_outcome(job.nodes[stand_in], None)
 
@@ -123,14 +122,12 @@ class LiveEdges(Edges):
         self._reused = reused
 
     def dependents(self, node_id: str) -> list[str]:
-        """Return the nodes of this run that depend on a node, or wait for it as a stand-in."""
         waiting = [node for node, _ in dependents_of_superseded(self._job, node_id)]
         return [
             node for node in (*super().dependents(node_id), *waiting) if not is_dormant(self._nodes[node])
         ]
 
     def live_dependents(self, node_id: str) -> list[str]:
-        """Return the nodes of this run that depend on a node."""
         return [node for node in super().dependents(node_id) if not is_dormant(self._nodes[node])]
 
     def sources(self, node_id: str) -> list[str]:

@@ -210,7 +210,6 @@ def parse_crs(text: str) -> CRS:
 
 
 def dtype_bytes(dtype: str) -> int:
-    """Return the bytes per pixel of a GDAL data type."""
     import numpy as np
 
     return 4 if dtype == "complex_int16" else int(np.dtype(dtype).itemsize)

@@ -365,7 +365,6 @@ def _day(timestamp: str | None) -> str:
 
 
 def _format_box(box: list[float]) -> str:
-    """Format a box as --bbox expects it, to about a kilometre."""
     half = len(box) // 2
     flat = [*box[:2], *box[half : half + 2]]
     return ",".join(f"{edge:.2f}".rstrip("0").rstrip(".") for edge in flat)

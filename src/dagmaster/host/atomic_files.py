@@ -44,7 +44,6 @@ def create(path: Path, fill: Callable[[IO[bytes]], object]) -> bool:
 
 
 def replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Create or replace a file atomically."""
     make_folder(path.parent)
     with _open_temporary(path.parent) as (file, temp_path):
         fill(file)

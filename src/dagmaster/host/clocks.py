@@ -40,7 +40,6 @@ class SystemClock:
         *,
         idle: bool,  # noqa: ARG002 - the port
     ) -> None:
-        """Wait for the event, at most until this time."""
         if until is None:
             await event.wait()
         else:

@@ -30,5 +30,4 @@ class CompilerThreads:
         self._pool = ThreadPoolExecutor(MAX_THREADS, "dagmaster-compiler")
 
     async def run(self, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Call a function in a thread, and return what it returns."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *args, **options))

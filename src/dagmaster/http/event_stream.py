@@ -43,7 +43,6 @@ class EventStream(Response):
         self._request, self._key, self._needed = request, key_of(request), needed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         with self._sessions.admit(self._request.state.caller.key_id):
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
@@ -92,7 +91,6 @@ class Compression(GZipMiddleware):
     """Compresses answers, but no streams: a compressor of its own would take 256 KB of memory for each."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
         is_stream = scope["type"] == "http" and (
             scope["path"].endswith("/stream") or b"follow=" in scope["query_string"]
         )

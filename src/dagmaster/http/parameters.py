@@ -61,7 +61,6 @@ def _annotation(one: FilterField) -> Any:
 
 
 async def job_filter(**parameters: Any) -> JobFilter:
-    """Return the filter of a list of jobs. `since` and `until`: when a job was submitted."""
     return parse_job_filter(now=time.time(), **parameters)
 
 

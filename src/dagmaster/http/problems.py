@@ -84,7 +84,6 @@ def problem(
 
 
 def of_error(error: DagmasterError) -> JSONResponse:
-    """Return the problem document of one of our errors."""
     status = error.http_status or OUTCOMES[error.category].http_status
     headers: dict[str, str] = {}
     if isinstance(error, RateLimitExceeded):

@@ -85,7 +85,6 @@ class HttpServer(uvicorn.Server):
         self.on_stop()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen."""
         await super().startup(sockets)
         self.ready.set()
 

@@ -67,7 +67,6 @@ class HttpServices:
 
 
 async def database_admin(request: Request) -> DatabaseAdmin:
-    """Return what the administration of the database works with."""
     return _services(request).admin
 
 
@@ -89,12 +88,10 @@ async def caller(request: Request) -> CallerRecord:
 
 
 async def origin(request: Request) -> ChangeOrigin:
-    """Return where the changes of a request come from, for the audit trail."""
     return _origin(request)
 
 
 async def application(request: Request) -> Application:
-    """Return the application layer, on behalf of the caller."""
     return _services(request).application.on_behalf_of(_origin(request))
 
 

@@ -46,7 +46,6 @@ class IdleClock:
         *,
         idle: bool,  # noqa: ARG002 - the port
     ) -> None:
-        """Wait for the event, at most until this time."""
         is_idle = not self.has_work() and not self._is_waiting()
         if is_idle:
             self._on_idle(until not in (None, inf))

@@ -109,7 +109,6 @@ class LocalRunner:
         self._send(CommandKind.CANCEL, {})
 
     def signal(self, name: str, payload: Any = None) -> None:
-        """Send a signal to the job."""
         self._send(CommandKind.SIGNAL, {"name": name, "payload": payload})
 
     async def run(

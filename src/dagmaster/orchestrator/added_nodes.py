@@ -36,7 +36,6 @@ def gc_pause(pending: PendingEvents) -> AbstractContextManager[None]:
 async def load_added(
     pending: PendingEvents, job_id: str, store: JobNodes, limits: DefaultLimits | None = None
 ) -> None:
-    """Read the batches that pending events name."""
     for index, numbers in pending.batches.items():
         batches = read_batches(await store.load_batches(job_id, numbers), limits)
         batch = reduce(NodeBatch.merge, batches) if batches else NodeBatch(tuple(numbers), ())

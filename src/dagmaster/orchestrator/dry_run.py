@@ -43,7 +43,6 @@ async def dry_run_job(
     now: float,
     redo: tuple[str, ...] = (),
 ) -> Job:
-    """Return the new job as it is when tasks have to run. `source`: the job whose results are reused."""
     new = NewJob(
         id="", workflow_id=graph.workflow_id, version=graph.version, content_hash=graph.content_hash,
         inputs=json.dumps(inputs), env=json.dumps(env), workflows=json.dumps(workflows), redo=redo,

@@ -91,7 +91,6 @@ class PendingEvents:
         self.needs_recovery = False
 
     def add_result(self, result: TaskResult) -> None:
-        """Add the result that a worker reported."""
         self.results.append(result.id)
         event = result_event(result)
         if result.batches is not None and isinstance(event, TaskSucceeded):

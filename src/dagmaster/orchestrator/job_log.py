@@ -21,7 +21,6 @@ _LOGGER = logging.getLogger("dagmaster.orchestrator")
 
 
 def log_reclaimed(job_ids: Sequence[str]) -> None:
-    """Log that dead orchestrators owned these jobs."""
     _LOGGER.warning(
         "released %s of dead orchestrators, which can be claimed: %s",
         format_count(len(job_ids), "job"), format_list(job_ids), extra=job_fields(job_ids),
@@ -50,7 +49,6 @@ def log_lost_tasks(job_ids: Sequence[str]) -> None:
 
 
 def log_fenced(job_id: str) -> None:
-    """Log that another orchestrator owns a job."""
     _LOGGER.warning("lost ownership of job %s; turn rejected by fence", job_id, extra={"job_id": job_id})
 
 

@@ -80,5 +80,4 @@ class PollSchedule:
         self._has_finished_jobs = True
 
     def next_poll_at(self) -> float:
-        """Return the time of the next poll if there is no wake-up."""
         return min(self._poll_at, self._recheck_at)

@@ -30,7 +30,6 @@ class TurnMetrics:
         self._store = store
 
     def turn(self, job: Job, result: TurnResult) -> None:
-        """Count a committed turn."""
         metrics, workflow = self._metrics, job.graph.workflow_id
         for _, event in result.events:
             if isinstance(event, JobStarted):

@@ -78,7 +78,6 @@ class AuditRecord(
 
     @classmethod
     def of_entry(cls, entry: AuditEntry, *, entry_id: int, at: float) -> AuditRecord:
-        """Return a stored entry. Its key is stored in its details."""
         details = dict(entry.details)
         key_id = details.pop("key_id", None)
         key = None if key_id is None else str(key_id)

@@ -47,7 +47,6 @@ class BlobUri:
         return f".{word.rpartition('.')[2].lower()}" if "." in word else ""
 
     def child(self, name: str) -> BlobUri:
-        """Return a blob below this one."""
         return BlobUri(self.scheme, self.container, f"{self.name.rstrip('/')}/{check_name(name)}".lstrip("/"))
 
     def is_below(self, root: BlobUri) -> bool:
@@ -107,7 +106,6 @@ def check_name(name: str) -> str:
 
 
 def may_be_named(name: str) -> bool:
-    """Return whether a blob has a usable name and is not a temporary file."""
     try:
         return bool(check_name(name))
     except BlobNameInvalid:
@@ -115,7 +113,6 @@ def may_be_named(name: str) -> bool:
 
 
 def is_unfinished(name: str) -> bool:
-    """Return whether this is the name of an unfinished file, which users may not use."""
     return name.startswith(UNFINISHED) or f"/{UNFINISHED}" in name
 
 

@@ -25,5 +25,4 @@ class DatabaseConfig:
 
     @property
     def is_embedded(self) -> bool:
-        """Return whether it is the embedded server of this machine."""
         return self.restart_embedded is not None

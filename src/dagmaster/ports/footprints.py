@@ -24,7 +24,6 @@ _MAX_LATITUDE: Final = 90
 
 
 def footprint_of(item: Any) -> Any:
-    """Return the footprint that a fan-out item carries, or None."""
     if not isinstance(item, dict):
         return None
     return next(
@@ -86,7 +85,6 @@ def _bbox_geometry(bbox: list[Any]) -> dict[str, Any] | None:
 
 
 def _tile_geometry(zoom: int, x: int, y: int) -> JsonObject | None:
-    """Return the rectangle of a Web Mercator tile."""
     if not 0 <= zoom <= _MAX_ZOOM or not 0 <= x < 2**zoom or not 0 <= y < 2**zoom:
         return None
     tiles_per_side = 2.0**zoom

@@ -76,7 +76,6 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Checkpoint:
-        """Return a checkpoint from its JSON."""
         earlier = tuple(map(cls.from_json, body.get("earlier", ())))
         return cls(body["phase"], body["data"], tuple(body["artifacts"]), body.get("versions", {}), earlier)
 

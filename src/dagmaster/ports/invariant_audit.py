@@ -41,7 +41,6 @@ class Violation(Record, documented="ViolationView"):
 
     @property
     def place(self) -> str:
-        """Return the job, and the node if there is one, as text."""
         return f"job {self.job_id}, node {self.node_id}" if self.node_id else f"job {self.job_id}"
 
     def __str__(self) -> str:

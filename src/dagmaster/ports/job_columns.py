@@ -83,10 +83,8 @@ JOB_COLUMNS: Final = (
 
 
 def columns_with(*uses: Use) -> tuple[JobColumn, ...]:
-    """Return the columns that have all of these uses."""
     return tuple(column for column in JOB_COLUMNS if all(use in column.uses for use in uses))
 
 
 def column_names(*uses: Use) -> tuple[str, ...]:
-    """Return the names of the columns that have all of these uses."""
     return tuple(column.name for column in columns_with(*uses))

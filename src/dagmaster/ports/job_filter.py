@@ -163,6 +163,5 @@ JOB_FILTER: Final[dict[str, FilterField]] = _declared()
 
 
 def active_fields(job_filter: JobFilter) -> list[tuple[str, FilterField, Any]]:
-    """Return the fields that filter, each with its declaration and its value."""
     values = [(name, one, getattr(job_filter, name)) for name, one in JOB_FILTER.items()]
     return [(name, one, value) for name, one, value in values if value is not None and value != frozenset()]

@@ -19,5 +19,4 @@ _NAME: Final = re.compile(QUEUE_PATTERN)
 
 
 def is_queue_name(value: object) -> bool:
-    """Return whether a value can be the name of a queue."""
     return isinstance(value, str) and len(value) <= MAX_QUEUE and _NAME.fullmatch(value) is not None

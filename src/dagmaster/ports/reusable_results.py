@@ -43,7 +43,6 @@ class KnownHandlers:
     """The handlers that live workers have."""
 
     def is_current(self, handler: str, version: str | None) -> bool:
-        """Return whether this version of the handler is the current one, as far as is known."""
         known = self.versions.get(handler)
         return known is None or known == {version}
 

@@ -15,12 +15,10 @@ PREFIX: Final = "run:"
 
 
 def run_queue(run_id: str) -> str:
-    """Return the name of the queue of a run."""
     return f"{PREFIX}{run_id}"
 
 
 def is_run_queue(queue: str) -> bool:
-    """Return whether a queue belongs to a run."""
     return queue.startswith(PREFIX)
 
 

@@ -86,7 +86,6 @@ class TableSpec:
 
 
 def check_table(name: str) -> str:
-    """Check the name of a table, with an optional schema."""
     if not _TABLE.fullmatch(name):
         raise _invalid(
             f"{name[:100]!r} is not a valid table name: use letters, digits and '_', at most"

@@ -59,7 +59,6 @@ class TaskMessage(QueuedTask):
         return self.attempt - 1
 
     def to_json(self) -> dict[str, Any]:
-        """Return the message as plain JSON data."""
         return {
             "version": VERSION,
             "task_id": self.task_id,

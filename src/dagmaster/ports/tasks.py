@@ -40,7 +40,6 @@ class NewTask(QueuedTask):
     timeout_seconds: float
 
     def values(self) -> dict[str, Any]:
-        """Return the fields of a new task, for a task of a later stage."""
         return {name: getattr(self, name) for name in _NAMES}
 
 

@@ -113,12 +113,10 @@ class ServiceRecord(Record):
 
     @property
     def place(self) -> str:
-        """Return where it runs, for people."""
         return f"{self.host}:{self.pid}"
 
     @property
     def held_count(self) -> int:
-        """Return how many jobs or tasks it holds."""
         raise NotImplementedError
 
     @property

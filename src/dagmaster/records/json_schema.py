@@ -24,13 +24,11 @@ _PLAIN: Final[dict[Any, dict[str, Any]]] = {
 
 
 def schema_name(record: type[Any]) -> str:
-    """Return the name under which a record is documented."""
     name: str = record.documented_name if issubclass(record, Record) else record.__name__
     return name
 
 
 def record_schema(record: type[Record | Problem]) -> dict[str, Any]:
-    """Return the schema of a record. It refers to other records at `#/$defs/`."""
     types_by_name = shown_types(record)
     schema = {
         "type": "object",

@@ -147,7 +147,6 @@ class NodeRecord(
     @property
     @shown(after="shared_losses")
     def isolation(self) -> Isolation:
-        """Return how its next attempt is executed."""
         return isolation_after(self.shared_losses)
 
     @property

@@ -43,7 +43,6 @@ S = TypeVar("S", bound=SecretRecord)
 
 
 def has_secrets(record: SecretRecord) -> bool:
-    """Return whether a record has a value that can contain secrets."""
     values = (getattr(record, name) for name, _ in _secret_fields(type(record)))
     return any(has_secrets(value) if isinstance(value, SecretRecord) else value for value in values)
 
@@ -60,7 +59,6 @@ def redacted(record: S, redact: Redactor) -> S:
 
 
 def mark_redacted(record: S) -> S:
-    """Mark a record as one without secrets."""
     object.__setattr__(record, "is_redacted", True)
     return record
 

@@ -77,7 +77,6 @@ class AttemptRecord(ClaimRecord, order={"status": "task_id", "worker": "worker_i
     @property
     @shown(after="finished_at")
     def duration_seconds(self) -> float | None:
-        """Return how long its handler ran; None while it runs."""
         if self.started_at is None or self.finished_at is None:
             return None
         return seconds_between(self.started_at, self.finished_at)

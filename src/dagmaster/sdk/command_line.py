@@ -53,7 +53,6 @@ class CommandGroup(click.Group):
 
 
 def is_json_requested() -> bool:
-    """Return whether the running command was called with `--json`."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_JSON_REQUESTED))
 

@@ -50,7 +50,6 @@ def find_definition(name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
 
 
 def source_version(name: str) -> tuple[int, int] | None:
-    """Return what changes when the file of an entrypoint is edited; None if there is no file."""
     path = _source_path(name.rpartition(".")[0])
     if path is None:
         return None
@@ -87,7 +86,6 @@ def _read_module(name: str) -> str | None:
 
 
 def _find_loader(name: str) -> SourceFileLoader | None:
-    """Return the loader of the file of a module; each package on the way is only looked up."""
     path: Any = None
     loader: object = None
     parts = name.split(".")
@@ -134,7 +132,6 @@ def _has_own_decorators(tree: ast.Module, function: _Function) -> bool:
 
 
 def _root_name(decorator: ast.expr) -> str:
-    """Return the first name of a decorator: of `@a.b(…)`, "a"."""
     while isinstance(decorator, ast.Call | ast.Attribute):
         decorator = decorator.func if isinstance(decorator, ast.Call) else decorator.value
     return decorator.id if isinstance(decorator, ast.Name) else ""

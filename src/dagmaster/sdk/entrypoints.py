@@ -65,7 +65,6 @@ def _check_form(name: str) -> None:
 
 
 def not_allowed(name: str, modules: Sequence[str]) -> str:
-    """Return why a name is not in these allowed modules; "" if it cannot be an entrypoint."""
     if not _ENTRYPOINT.fullmatch(name):
         return ""
     allowed = f"functions of {format_list(modules)}" if modules else "no module"
@@ -101,7 +100,6 @@ class Entrypoints:
         ]
 
     def functions(self) -> dict[str, FunctionType]:
-        """Return the functions of the allowed modules, without submodules, by their entrypoints."""
         return {
             f"{name}.{key}": value
             for name, modules in self._modules.items()

@@ -30,7 +30,6 @@ MAX_HANDLER_NAME: Final = MAX_NAME
 
 
 def describe_handler(spec: HandlerSpec) -> dict[str, Any]:
-    """Return what is published of a handler, as JSON."""
     known, output_keys = spec.known_params(), spec.output_keys()
     return {
         "name": spec.name,
@@ -140,7 +139,6 @@ class PublishedHandlers:
         return self._handlers.get(name)
 
     def names(self) -> list[str]:
-        """Return the names of all handlers, in order, without aliases."""
         return self._names
 
 
@@ -170,7 +168,6 @@ class KnownHandlers:
         return self._own.find(name) or self._published.find(name)
 
     def names(self) -> list[str]:
-        """Return the names of all handlers, in order, without aliases."""
         return sorted({*self._own.names(), *self._published.names()})
 
     @cached_property

@@ -102,7 +102,6 @@ class mock_handler:  # noqa: N801 - it is used like a function
             warnings.warn(message, stacklevel=2)
 
     def observe(self, names: tuple[str, ...], registry: Registry) -> None:
-        """Record that a run asked this registry for a handler with these names."""
         self._asked.update(names)
         self._registry = registry
 
@@ -161,7 +160,6 @@ def with_mocks(registry: Registry) -> Registry:
 
 
 def active_mock(*names: str) -> mock_handler | None:
-    """Return the mock that is in effect for a handler with these names."""
     return next((mock for mock in reversed(_active) if mock.name in names), None)
 
 

@@ -216,7 +216,6 @@ class Registry:
         return sorted(modules)
 
     def names(self) -> list[str]:
-        """Return the names of all handlers, in order, without aliases."""
         others = () if self._others is None else self._others.names()
         return sorted({*self._specs, *self._announced, *others})
 
@@ -285,7 +284,6 @@ class Registry:
         return isinstance(name, str) and bool(self.entrypoints) and self._find_entrypoint(name) is not None
 
     def _load(self, module: str) -> None:
-        """Import a module of lazy handlers and register its handlers."""
         handlers = _handlers_in(import_source(module, f"the module {module!r}"))
         for name in [name for name, one in self._announced.items() if one.module == module]:
             one = self._announced.pop(name)

@@ -92,17 +92,14 @@ class ApplicationBackend(LocalSystem):
             return await tasks.register(_external_worker(host, pid, queues), ())
 
     async def renew_worker(self, worker_id: str) -> None:
-        """Renew the lease of such a worker."""
         async with self._remote_tasks() as tasks:
             await tasks.heartbeat(worker_id, (), _registrar())
 
     async def deregister_worker(self, worker_id: str) -> None:
-        """Deregister such a worker."""
         async with self._remote_tasks() as tasks:
             await tasks.deregister(worker_id, _registrar())
 
     async def check_health(self) -> HealthView:
-        """Return the state of each part of the system."""
         from dagmaster.application.health import HealthMonitor
         from dagmaster.bootstrap.python_graphs import schema_admin
 
@@ -123,28 +120,22 @@ class ServerBackend(RemoteSystem):
 
     @property
     def server(self) -> str:
-        """Return its address."""
         return self.client.connection.url
 
     async def read_job(self, job_id: str) -> tuple[JobRecord, Any]:
-        """Return a job and its result."""
         view = await self.client.job_detail(job_id)
         return view, view.result
 
     async def register_worker(self, host: str, pid: int) -> RegistrationView:
-        """Register a worker that gets no tasks."""
         return await self.client.register_worker(_external_worker(host, pid))
 
     async def renew_worker(self, worker_id: str) -> None:
-        """Renew the lease of such a worker."""
         await self.client.renew_worker(worker_id)
 
     async def deregister_worker(self, worker_id: str) -> None:
-        """Deregister such a worker."""
         await self.client.deregister_worker(worker_id)
 
     async def check_health(self) -> HealthView:
-        """Return the state of each part of the system."""
         return await self.client.check_health()
 
 

@@ -81,7 +81,6 @@ class OrchContext:
         self.asynchronous.blocking = self
 
     def __enter__(self) -> Self:
-        """Open the database or the server."""
         wait_for(self.asynchronous.open())
         self.asynchronous.enter()
         return self

@@ -108,7 +108,6 @@ class OrchContext:
 
     @property
     def backend(self) -> Backend:
-        """Return what answers; raise if the context is not entered."""
         if self._backend is None:
             start = "async with" if self.blocking is None else "with"
             raise RuntimeError(f"the context is not entered: write `{start} OrchContext() as ctx:`")
@@ -121,7 +120,6 @@ class OrchContext:
         return backend if isinstance(backend, ApplicationBackend) and backend.services is not None else None
 
     async def __aenter__(self) -> Self:
-        """Open the database or the server."""
         await self.open()
         self.enter()
         return self
@@ -154,7 +152,6 @@ class OrchContext:
             CURRENT.reset(self._tokens.pop())
 
     async def open(self) -> None:
-        """Open the database or the server."""
         if self._backend is not None:
             raise RuntimeError("the context is entered already")
         self.loop = asyncio.get_running_loop()
@@ -375,7 +372,6 @@ class OrchContext:
                 await self.backend.call(release_hold, str(job_id), signal)
 
     async def _cancel(self, job_id: int, error: BaseException) -> None:
-        """Cancel a job whose graph may be half built."""
         comment = f"the code that makes this job raised {type(error).__name__}: its graph may be half built"
         with contextlib.suppress(JobFinished, JobNotFound):
             await self.backend.call(

@@ -90,7 +90,6 @@ class Job:
         return snapshot(self)._repr_html_()
 
     def __repr__(self) -> str:
-        """Return the id, the name and the status."""
         return f"<Job {self.id} {self.name!r} {self.status}>"
 
 
@@ -112,5 +111,4 @@ def id_digits(value: object) -> str:
 
 
 def to_datetime(seconds: float | None) -> datetime | None:
-    """Return a time of a view as a datetime."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -66,7 +66,6 @@ class JobTable:
     hidden: int = 0
 
     def __str__(self) -> str:
-        """Return one line."""
         counts = ", ".join(f"{count:,} {status}" for status, count in self.counts.items())
         error = f": {self.error}" if self.error else ""
         return f"job {self.job_id} {self.name}: {self.status}{f' ({counts})' if counts else ''}{error}"
@@ -76,7 +75,6 @@ class JobTable:
         return str(self)
 
     def _repr_html_(self) -> str:
-        """Return the table for a notebook."""
         status = _coloured(self.status)
         counts = " · ".join(f"{count:,} {escape(status)}" for status, count in self.counts.items())
         lines = [f"<b>{escape(self.name)}</b> (job {self.job_id}) {status}{f' · {counts}' if counts else ''}"]
@@ -109,7 +107,6 @@ class JobWatch:
         self._thread.start()
 
     def wait(self, timeout_seconds: float | None = None) -> Job:
-        """Wait until the job has ended, and return it as it is then."""
         self._thread.join(timeout_seconds)
         return self.job
 
@@ -119,11 +116,9 @@ class JobWatch:
         self._thread.join()
 
     def __enter__(self) -> Self:
-        """Return self."""
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Stop."""
         self.stop()
 
     def _run(self) -> None:

@@ -113,7 +113,6 @@ def read_settings(*, services: bool = False) -> SettingsReport:
 
 
 def show_settings(reading: SettingsReport) -> list[SettingView]:
-    """Return every setting with its value and origin, by group, secrets masked."""
     return [
         SettingView(
             name=name,
@@ -141,7 +140,6 @@ def secret_values() -> frozenset[str]:
 
 
 def aliases_set() -> list[str]:
-    """Return the names of the source systems that are set in the environment."""
     return [alias.name for alias in ALIASES if os.environ.get(alias.name)]
 
 

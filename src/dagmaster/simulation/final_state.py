@@ -27,7 +27,6 @@ class Violation(AssertionError):
 
 
 def violate(message: str) -> None:
-    """Report a violation."""
     raise Violation(message)
 
 
@@ -126,7 +125,6 @@ def _check_nodes(job: StoredJob, database: MemoryDatabase) -> None:
 
 
 def _check_output(job_id: str, node_id: str, node: StoredNode) -> None:
-    """Check that an output is of the attempt that the node completed with."""
     if node.output is None or node.task_id is None:
         return
     output = json.loads(node.output.text or "{}")

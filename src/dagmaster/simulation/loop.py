@@ -91,7 +91,6 @@ class SimulatedLoop:
     # ── Time and callbacks ──
 
     def time(self) -> float:
-        """Return the seconds since the simulation started."""
         return self._now
 
     def call_soon(
@@ -110,7 +109,6 @@ class SimulatedLoop:
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> _Call:
-        """Schedule a callback after a delay."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(
@@ -120,7 +118,6 @@ class SimulatedLoop:
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> _Call:
-        """Schedule a callback at a time."""
         call = _Call(callback, args, contextvars.copy_context() if context is None else context)
         heapq.heappush(self._timers, (when, next(self._order), call))
         return call
@@ -132,14 +129,12 @@ class SimulatedLoop:
         host.ready.append(call)
 
     def wake(self, host: Host) -> None:
-        """Resume a paused host."""
         if host.is_paused:
             host.is_paused = False
             if host.ready and not host.is_dead:
                 self._ready.append(host)
 
     def pause(self, host: Host) -> None:
-        """Pause a host until it is woken."""
         host.is_paused = True
         if host in self._ready:
             self._ready.remove(host)

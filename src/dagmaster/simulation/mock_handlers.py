@@ -161,7 +161,6 @@ def _find(known: Registry | None, name: str) -> HandlerSpec | None:
 
 
 def _schema(spec: HandlerSpec) -> dict[str, Any] | None:
-    """Return the JSON schema of a handler's output, if it has a model."""
     model = spec.output_model
     return None if model is None else model.model_json_schema(mode="serialization")
 

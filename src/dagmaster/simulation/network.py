@@ -165,7 +165,6 @@ class Network:
         self.trace.append((self.loop.time(), host, text))
 
     def calm(self) -> None:
-        """End all faults."""
         self.is_stormy = False
         self._down_until = 0.0
 
@@ -317,7 +316,6 @@ class Request:
         return self.name in FLUSHED and not hasattr(self.store, "worker_id")
 
     def begin(self) -> Coroutine[Any, Any, Any]:
-        """Start the operation."""
         self.oracle.before(self.name, self.args)
         work: Coroutine[Any, Any, Any] = getattr(self.store, self.name)(*self.args, **self.options)
         return work

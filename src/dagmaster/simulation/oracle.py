@@ -90,7 +90,6 @@ class Oracle:
         return self._failures[job_id, node_id]
 
     def before(self, name: str, args: tuple[Any, ...]) -> None:
-        """Record the state before an operation."""
         if name in JOURNAL:
             self._before = self._journal_of_others(name, args[0])
 

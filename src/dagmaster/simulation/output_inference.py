@@ -243,7 +243,6 @@ class Shapes:
         return self._denoted(expressions[0], scope) if _is_whole(value, expressions) else []
 
     def _denoted(self, node: Any, scope: _Scope) -> list[Shape]:
-        """Return the shapes whose values an expression may have."""
         match node:
             case ast.Name() | ast.Getattr() | ast.Getitem():
                 return self._paths(node, scope)

@@ -82,13 +82,11 @@ class Shape:
         return self.inside()
 
     def inside(self) -> Shape:
-        """Return the shape of the items of a list."""
         if self.items is None:
             self.items = Shape()
         return self.items
 
     def absorb(self, other: Shape) -> None:
-        """Add all that is known of another shape."""
         self.require(
             Requirement(
                 kind=other.kind, certainty=other.certainty, choices=tuple(other.choices), only=other.only

@@ -68,7 +68,6 @@ class Registration(ServiceRow):
 
     @property
     def may_claim(self) -> bool:
-        """Return whether it is alive and does not drain."""
         return self.is_alive and not self.is_draining
 
     @property
@@ -81,7 +80,6 @@ class Registration(ServiceRow):
 
     @property
     def is_alive(self) -> bool:
-        """Return whether its lease has not expired."""
         return self.stopped_at is None and self.now - self.heartbeat_at < self.lease_seconds
 
     @property
@@ -98,12 +96,10 @@ class Registration(ServiceRow):
 
     @property
     def age_seconds(self) -> float:
-        """Return how long ago it started."""
         return self.now - self.started_at
 
     @property
     def stopped_seconds(self) -> float | None:
-        """Return how long ago it stopped or was expired."""
         return None if self.stopped_at is None else self.now - self.stopped_at
 
     @property

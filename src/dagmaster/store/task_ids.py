@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 
 def id_in_use(node: NodeRecord) -> NodesRejected:
-    """Return the error about a node whose id another one has."""
     return NodesRejected(
         f"task {node.node_id}: its id {node.id} is that of another task: make the task again"
     )

@@ -143,11 +143,9 @@ class ProcessMetrics:
         self._collectors: dict[str, Any] = {}
 
     def count(self, name: str, *labels: str, amount: float = 1) -> None:
-        """Add to a counter."""
         self._child(name, labels).inc(amount)
 
     def observe(self, name: str, *labels: str, seconds: float) -> None:
-        """Add a duration to a histogram."""
         self._child(name, labels).observe(seconds)
 
     def render(self) -> bytes:
@@ -168,7 +166,6 @@ class ProcessMetrics:
         return int(self._server.server_port)
 
     def close(self) -> None:
-        """Stop to serve the metrics."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

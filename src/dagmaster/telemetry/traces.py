@@ -77,7 +77,6 @@ def config_of_children() -> dict[str, Any] | None:
 
 
 def stop_tracing() -> None:
-    """Start no more spans."""
     if _State.tracer is not None:
         _asyncpg().uninstrument()
         _State.tracer = _State.config = None

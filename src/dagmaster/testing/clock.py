@@ -16,7 +16,6 @@ class FakeClock:
         self._now = now
 
     def now(self) -> float:
-        """Return the time."""
         return self._now
 
     def move(self, seconds: float) -> None:

@@ -264,7 +264,6 @@ class Driver:
 
 
 def _copy(source: Mapping[str, Any], target: dict[str, Any], ref: tuple[str | int, ...]) -> None:
-    """Copy the value at a path, if it exists."""
     key = str(ref[0])
     if key not in source:
         return

@@ -41,7 +41,6 @@ def leave_notice(response: Response, notice: Notice) -> None:
 
 
 def take_notice(request: Request) -> Notice | None:
-    """Return the notice for this page; None if there is none."""
     try:
         document = json.loads(base64.urlsafe_b64decode(request.cookies[COOKIE]))
         text, tone = document["text"], document["tone"]
@@ -51,5 +50,4 @@ def take_notice(request: Request) -> Notice | None:
 
 
 def clear_notice(response: Response) -> None:
-    """Forget the notice that was shown."""
     response.delete_cookie(COOKIE, path="/ui", httponly=True, samesite="strict")

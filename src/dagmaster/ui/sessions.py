@@ -34,7 +34,6 @@ def session_key(request: Request) -> str | None:
 
 
 def token_of(key: str) -> str:
-    """Return the token that forms of a session contain."""
     return hmac.new(key.encode(), _TOKEN_CONTEXT, hashlib.sha256).hexdigest()
 
 
@@ -68,7 +67,6 @@ def start_session(response: Response, key: str, *, is_secure: bool, seconds: int
 
 
 def end_session(response: Response) -> None:
-    """Remove the key from the browser."""
     response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
 
 

@@ -63,7 +63,6 @@ class Site:
         self.templates = make_environment(self.assets)
 
     def install(self, app: FastAPI) -> None:
-        """Add the routes to an application."""
         app.state.site = self
         for group in GROUPS:
             app.include_router(group.router)

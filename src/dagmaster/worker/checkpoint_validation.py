@@ -20,7 +20,6 @@ _FILE_SCHEME = "file://"
 
 
 def needs_validation(context: HandlerContext) -> bool:
-    """Return whether the context has a checkpoint that names artifacts."""
     return context.last_checkpoint is not None and bool(context.last_checkpoint.artifacts)
 
 

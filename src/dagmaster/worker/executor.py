@@ -244,7 +244,6 @@ class _Run:
         return True
 
     def running_seconds(self) -> float | None:
-        """Return how long the handler has been running; None if it has not started."""
         return None if self._begun_at is None else self._loop.time() - self._begun_at
 
     def _timeout_seconds(self) -> float:
@@ -260,7 +259,6 @@ class _Run:
             TASK_LOG.reset(token)
 
     def work(self) -> Outcome:
-        """Run the handler on this thread."""
         token = TASK_LOG.set(self._log)
         try:
             return run_on_thread(self._spec, self._context, self.message.params, own=self.message.own_params)

@@ -23,7 +23,6 @@ class HandlerPublication:
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Publish what the store does not have."""
         self.stop()
         self._running = asyncio.create_task(self._publish())
 

@@ -42,7 +42,6 @@ class HeldTasks(dict[str, "ClaimedTask"]):
 
     @property
     def rate(self) -> float:
-        """Return the recent completions per second."""
         return self._budget.rate
 
     @property
@@ -77,7 +76,6 @@ class HeldTasks(dict[str, "ClaimedTask"]):
                 self._process_budget.add()
 
     def remove(self, report: TaskReport) -> ClaimedTask | None:
-        """Drop a task that was reported; return it, if it was held."""
         task = self.pop(report.task_id, None)
         self.growing.pop(report.task_id, None)
         if task is not None:

@@ -56,7 +56,6 @@ class LazyServices:
 
     @property
     def share(self) -> Share:
-        """Return the resources that one task may use."""
         return self._open().share
 
     async def close_on_loop(self) -> None:

@@ -45,11 +45,9 @@ class PrefetchBudget:
         return free if free > prefetch // 2 else 0
 
     def add(self) -> None:
-        """Count a claimed task."""
         self.held += 1
 
     def finish(self) -> None:
-        """Count a task as finished."""
         self.held -= 1
         self._measure(1)
 

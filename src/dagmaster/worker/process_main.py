@@ -209,7 +209,6 @@ class Attempt:
         self._calls: dict[int, Future[JsonObject]] = {}
 
     def run(self, registry: Registry) -> Outcome:
-        """Call the handler."""
         spec = registry.find(self._handler)
         if spec is None:
             text = (
@@ -235,7 +234,6 @@ class Attempt:
         return asyncio.run(on_loop())
 
     def cancel(self) -> None:
-        """Ask the handler to stop."""
         self._context.cancel()
         # Its loop may be closed already.
         with contextlib.suppress(RuntimeError):

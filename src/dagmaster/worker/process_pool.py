@@ -60,12 +60,10 @@ class HandlerProcesses:
     # ── Requests of the executor ────────────────────────────────────────────────────────────────────────────
 
     def submit(self, job: Job) -> None:
-        """Run a job as soon as there is a process."""
         self._waiting.append(job)
         self._assign()
 
     def cancel(self, job: Job) -> None:
-        """Ask the handler to stop."""
         process = self._busy.get(job)
         if process is not None:
             process.cancel()
@@ -128,7 +126,6 @@ class HandlerProcesses:
             self._assign()
 
     def on_exit(self, process: HandlerProcess, outcome: Outcome) -> None:
-        """Handle that a process ended: end its task, or one task that waited for its start."""
         if self._processes.pop(process, None) is None:
             return
         if self._scratch is not None and process.last_pid:

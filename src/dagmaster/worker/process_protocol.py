@@ -112,7 +112,6 @@ def encode_checkpoint(checkpoint: Checkpoint) -> JsonObject:
 
 
 def encode_outcome(outcome: Outcome) -> JsonObject:
-    """Return the message for an outcome. A handler process releases no tasks."""
     if isinstance(outcome, Succeeded):
         added = {} if outcome.added is None else {"added": outcome.added.to_json()}
         return {"succeeded": outcome.output, "metrics": outcome.metrics, **added}

@@ -16,7 +16,6 @@ class QueueThroughput:
         self._earlier: deque[tuple[float, Counter[str]]] = deque()
 
     def add(self, queue: str) -> None:
-        """Count a finished task."""
         self._finished[queue] += 1
 
     def last_minute(self, now: float) -> dict[str, int]:

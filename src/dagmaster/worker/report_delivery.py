@@ -62,7 +62,6 @@ class ReportDelivery:
         self._has_reports = asyncio.Event()
 
     def add(self, reports: list[TaskReport]) -> None:
-        """Deliver these with the next batch."""
         self._reports += reports
         self._has_reports.set()
 

@@ -23,7 +23,6 @@ class ShutdownBudget:
         self._exit_at = now + max(seconds, CLOSE_SECONDS)
 
     def until_cancel(self, now: float) -> float:
-        """Return the seconds until tasks are asked to stop."""
         return max(self._cancel_at - now, 0.0)
 
     def until_kill(self, now: float) -> float:

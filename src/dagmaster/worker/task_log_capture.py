@@ -136,7 +136,6 @@ class TaskLog:
         self._is_scheduled = False
 
     def write(self, text: str) -> None:
-        """Add text and schedule its delivery."""
         self._texts.append(text)
         # `print` writes a text and its newline: one delivery for both. No lock is needed: `flush` clears the
         # flag before it takes the texts, so that a text which is added later schedules another delivery.

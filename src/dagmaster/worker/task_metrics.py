@@ -27,7 +27,6 @@ class TaskMetrics:
         self._dispatched: dict[str, float] = {}
 
     def claimed(self, task: ClaimedTask) -> None:
-        """Note when a task was dispatched."""
         self._dispatched[task.task_id] = loop_time() - max(0.0, task.claimed_at - task.dispatched_at)
 
     def ended(self, task: ClaimedTask, report: TaskReport, *, is_accepted: bool) -> None:

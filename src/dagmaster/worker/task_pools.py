@@ -57,11 +57,9 @@ class TaskPool:
         self._open = 0
 
     def running_seconds(self) -> dict[str, float]:
-        """Return the tasks whose handlers run, with their seconds."""
         return self._runner.executor.running_seconds()
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
-        """Run these, in order."""
         self._waiting.update((task.task_id, task) for task in tasks)
         # Once: to find the running loop is a system call in CPython 3.11.
         loop = asyncio.get_running_loop()
@@ -89,7 +87,6 @@ class TaskPool:
                 self.executor.stop(task_id, releases=releases)
 
     def release_waiting(self) -> None:
-        """Release what has not started."""
         while self._waiting:
             task = self._waiting.popitem(last=False)[1]
             self._done(TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, returns_to_queue=True))
@@ -166,11 +163,9 @@ class ThreadedTaskPool:
         self._thread.start()
 
     def running_seconds(self) -> dict[str, float]:
-        """Return the tasks whose handlers run, with their seconds."""
         return {} if self._pool is None else self._pool.running_seconds()
 
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
-        """Run these, in order."""
         self._tasks.update((task.task_id, task) for task in tasks)
         self._loop.call_soon_threadsafe(self._on_loop, "add", tasks)
 
@@ -179,19 +174,16 @@ class ThreadedTaskPool:
         task_ids: Sequence[str],
         releases: bool = False,  # noqa: FBT001, FBT002 - as `Executor.stop`
     ) -> None:
-        """Ask tasks to stop, those that are in this pool."""
         stopped = [task_id for task_id in task_ids if task_id in self._tasks]
         if stopped:
             self._stop_requested.update(stopped)
             self._loop.call_soon_threadsafe(self._on_loop, "stop", stopped, releases)
 
     def release_waiting(self) -> None:
-        """Release what has not started."""
         self._loop.call_soon_threadsafe(self._on_loop, "release_waiting")
 
     @property
     def is_idle(self) -> bool:
-        """Return whether the loop has no tasks or has ended."""
         return not self._tasks or not self._thread.is_alive()
 
     @property
@@ -208,7 +200,6 @@ class ThreadedTaskPool:
         return None if self._pool is None else self._pool.executor.find(log)
 
     def is_stop_requested(self, task_id: str) -> bool:
-        """Return whether a task was asked to stop and still runs."""
         return task_id in self._stop_requested
 
     def abandon(self) -> list[ClaimedTask]:

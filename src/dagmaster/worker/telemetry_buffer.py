@@ -86,7 +86,6 @@ class TelemetryBuffer:
         self.on_checkpoint: Callable[[], object] | None = None
 
     def begin(self, task_id: str, token: int) -> None:
-        """Register a task that starts."""
         # One step of the interpreter: no lock is needed.
         self._tasks[task_id] = _TaskTelemetry(token, _now())
 
@@ -97,12 +96,10 @@ class TelemetryBuffer:
             of_task.token = token
 
     def hide(self, task_id: str, secrets: Collection[str]) -> None:
-        """Redact these secrets in the task's telemetry."""
         if secrets:
             self._tasks[task_id].secrets = secrets
 
     def end(self, task_id: str) -> None:
-        """Drop a task that was reported."""
         ended = self._tasks.pop(task_id, None)
         if task_id in self._progress:
             with self._lock:
@@ -131,7 +128,6 @@ class TelemetryBuffer:
     # ── Input ──
 
     def progress(self, task: TaskMessage, progress: Progress) -> None:
-        """Buffer progress; only the newest is kept."""
         of_task = self._tasks.get(task.task_id)
         if of_task is None:
             return
@@ -143,7 +139,6 @@ class TelemetryBuffer:
             self.on_progress(task, progress)
 
     def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
-        """Buffer a checkpoint; only the newest is kept."""
         of_task = self._tasks.get(task.task_id)
         if of_task is None:
             return

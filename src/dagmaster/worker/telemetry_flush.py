@@ -70,7 +70,6 @@ class TelemetryFlush:
                     await self.run_once()
 
     def is_due(self) -> bool:
-        """Return whether there is something to store."""
         return bool(self._buffer or self._checkpoints or self._logs)
 
     async def mark_started(self, running_seconds: Mapping[str, float]) -> None:

@@ -52,7 +52,6 @@ class DaemonThreads:
         self._closed = False
 
     def submit(self, job: Job) -> None:
-        """Run a job as soon as a thread is free."""
         self._waiting.append((job, contextvars.copy_context()))
         self._assign()
 
@@ -68,7 +67,6 @@ class DaemonThreads:
             thread.interrupt()
 
     def close(self) -> None:
-        """Let the threads end."""
         self._closed = True
         while self._idle:
             self._idle.pop().shut_down()

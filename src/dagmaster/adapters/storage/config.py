@@ -54,7 +54,6 @@ _SECRET_PARTS: Final = (
 
 
 def open_store(scheme: str, container: str) -> Any:
-    """Open a container with the credentials of the environment."""
     if scheme == "memory":
         return MemoryStore()
     client: Any = dict(_CLIENT)

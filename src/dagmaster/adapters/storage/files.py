@@ -54,7 +54,6 @@ class BlobFiles:
         return path
 
     def find(self, uri: BlobUri) -> BlobInfo | None:
-        """Return the metadata of a blob, if it exists."""
         path = self.path(uri)
         try:
             status = path.stat()
@@ -97,7 +96,6 @@ class BlobFiles:
             raise _translate_error("be read", uri, error) from error
 
     def read_chunks(self, uri: BlobUri, size: int) -> Iterator[bytes]:
-        """Yield the content in chunks."""
         with self._open(uri) as file:
             try:
                 yield from read_chunks(file, size)
@@ -105,7 +103,6 @@ class BlobFiles:
                 raise _translate_error("be read", uri, error) from error
 
     def write(self, uri: BlobUri, data: bytes) -> BlobInfo:
-        """Write a blob, replacing an existing one."""
         path = self.path(uri, to_write=True)
         stream = HashingStream()
         try:
@@ -115,14 +112,12 @@ class BlobFiles:
             raise _translate_error("be written", uri, error) from error
 
     def fetch(self, uri: BlobUri, to: Path, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Download to a file atomically."""
         stream = HashingStream(on_bytes)
         with self._open(uri) as file:
             write_atomically(stream.wrap(read_chunks(file)), to)
             return _info(uri, os.fstat(file.fileno()), sha256=stream.sha256)
 
     def publish(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Upload unless it exists."""
         target = self.path(uri, to_write=True)
         stream = HashingStream(on_bytes)
         created = False
@@ -141,7 +136,6 @@ class BlobFiles:
         return self._read_metadata(uri)
 
     def replace(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Upload, replacing."""
         target = self.path(uri, to_write=True)
         stream = HashingStream(on_bytes)
         with path.open("rb") as source:
@@ -178,7 +172,6 @@ class BlobFiles:
             raise _translate_error("be read", uri, error) from error
 
     def _read_metadata(self, uri: BlobUri) -> BlobInfo:
-        """Return the metadata of an existing blob with its checksum."""
         stream = HashingStream()
         with self._open(uri) as file:
             for _ in stream.wrap(read_chunks(file)):

@@ -73,7 +73,6 @@ class BlobStores:
         self._cleaned_folders: set[str] = set()
 
     def find(self, uri: BlobUri) -> BlobInfo | None:
-        """Return the metadata of a blob, if it exists."""
         try:
             info = _info(uri, obstore.head(self._store(uri), uri.name))
         except FileNotFoundError:
@@ -139,7 +138,6 @@ class BlobStores:
             raise self._translate_error("be read", uri, error) from error
 
     def read_chunks(self, uri: BlobUri, size: int) -> Iterator[bytes]:
-        """Yield the content as it arrives."""
         try:
             for arrived in obstore.get(self._store(uri), uri.name).stream(min_chunk_size=size):
                 view = memoryview(arrived)
@@ -151,19 +149,16 @@ class BlobStores:
             raise self._translate_error("be read", uri, error) from error
 
     def write(self, uri: BlobUri, data: bytes) -> BlobInfo:
-        """Write a blob, replacing an existing one."""
         stream = HashingStream()
         stored = self._put(uri, uri.name, b"".join(stream.wrap([data]))) or {}
         return BlobInfo(uri=uri, size=len(data), etag=_etag(stored), sha256=stream.sha256, created=True)
 
     def fetch(self, uri: BlobUri, to: Path, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Download to a file atomically."""
         stream = HashingStream(on_bytes)
         meta = self._stream(uri, lambda chunks: write_atomically(stream.wrap(chunks), to))
         return _info(uri, meta, sha256=stream.sha256)
 
     def publish(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Upload unless it exists."""
         with path.open("rb") as file:
             size = path.stat().st_size
             stream = HashingStream(on_bytes)
@@ -262,7 +257,6 @@ class BlobStores:
         return replace(info, sha256=stream.sha256, created=True)
 
     def _read_metadata(self, uri: BlobUri) -> BlobInfo:
-        """Return the metadata of an existing blob with its checksum."""
         stream = HashingStream()
 
         def drain(chunks: Iterator[bytes]) -> None:

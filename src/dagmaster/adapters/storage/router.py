@@ -56,7 +56,6 @@ class ObjectStorage:
         return in_bronze
 
     def in_zone(self, zone: str, name: str = "") -> BlobUri:
-        """Return a URI in a zone; without a name that of the zone itself."""
         if zone not in self._zones:
             raise BlobNameInvalid(f"there is no zone {zone!r}: the zones are {', '.join(self._zones)}")
         root = self._zones[zone]
@@ -64,7 +63,6 @@ class ObjectStorage:
         return BlobUri(root.scheme, root.container, joined)
 
     def find(self, uri: BlobUri) -> BlobInfo | None:
-        """Return the metadata of a blob, if it exists."""
         return self._backend(uri).find(uri)
 
     def list_blobs(self, uri: BlobUri) -> Iterator[BlobInfo]:
@@ -72,30 +70,24 @@ class ObjectStorage:
         return self._backend(uri).list_blobs(uri)
 
     def list_beside(self, uri: BlobUri, *prefixes: str) -> Iterator[BlobInfo]:
-        """Yield the blobs in the folder of a blob whose last names begin with a prefix and go on."""
         return self._backend(uri).list_beside(uri, *prefixes)
 
     def read(self, uri: BlobUri) -> bytes:
         return self._backend(uri).read(uri)
 
     def read_chunks(self, uri: BlobUri, size: int) -> Iterator[bytes]:
-        """Yield the content in chunks."""
         return self._backend(uri).read_chunks(uri, size)
 
     def write(self, uri: BlobUri, data: bytes) -> BlobInfo:
-        """Write a blob, replacing an existing one."""
         return self._backend(uri).write(uri, data)
 
     def fetch(self, uri: BlobUri, to: Path, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Download to a file atomically."""
         return self._backend(uri).fetch(uri, to, on_bytes)
 
     def publish(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Upload unless it exists."""
         return self._backend(uri).publish(path, uri, on_bytes)
 
     def replace(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Upload, replacing."""
         return self._backend(uri).replace(path, uri, on_bytes)
 
     def delete(self, uri: BlobUri) -> bool:

@@ -108,7 +108,6 @@ async def approve_node(
     comment: str = "",
     wait_seconds: float = WAIT_SECONDS,
 ) -> CommandResult:
-    """Approve a waiting approval: the job continues."""
     return await _answer(app, CommandKind.APPROVE, job_id, node_id, sent_by, comment, wait_seconds)
 
 
@@ -121,7 +120,6 @@ async def reject_node(
     comment: str = "",
     wait_seconds: float = WAIT_SECONDS,
 ) -> CommandResult:
-    """Reject a waiting approval: its node fails."""
     return await _answer(app, CommandKind.REJECT, job_id, node_id, sent_by, comment, wait_seconds)
 
 

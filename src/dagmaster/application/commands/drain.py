@@ -52,7 +52,6 @@ async def drain_service(
 
 
 async def undrain_service(app: Application, service: str, *, sent_by: str) -> DrainResult:
-    """Let a service that drains, or is drained, claim again."""
     check_sender(sent_by)
     member = find_live_service(await fleet(app), service)
     entries = _audit_entries(app, member, "undrain", sent_by)

@@ -70,7 +70,6 @@ def expand_folders(files: Iterable[Path]) -> list[Path]:
 def _validate_python(
     file: Path, handlers: HandlerCatalog, *, allow_missing_handlers: bool
 ) -> Iterator[ValidationResult]:
-    """Compile the workflows of a Python file, or the one that is named."""
     try:
         workflows = load_workflows(file)
     except WorkflowInvalid as error:

@@ -212,7 +212,6 @@ async def follow_log_range(
 
 
 def _start_of(at: float | None) -> Position | None:
-    """Return the position before every chunk of a time."""
     return None if at is None else (at, "0", 0)
 
 

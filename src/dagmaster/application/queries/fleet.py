@@ -70,7 +70,6 @@ async def list_workers(
 
 
 async def list_queues(app: Application, *, cursor: str | None = None, limit: int = 100) -> Page[QueueRecord]:
-    """List the queues that have tasks, by name."""
     after = start_page(CursorKind.QUEUES, cursor, limit)
     return _page(CursorKind.QUEUES, (await fleet(app)).queues, after, limit, lambda view: view.queue)
 

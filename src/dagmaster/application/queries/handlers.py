@@ -21,7 +21,6 @@ MAX_HANDLERS: Final = 10_000
 async def list_handlers(
     app: Application, *, cursor: str | None = None, limit: int = 100
 ) -> Page[HandlerRecord]:
-    """List the published handlers by name."""
     records = await app.read.handlers(after=start_page(CursorKind.HANDLERS, cursor, limit), limit=limit)
     return Page(
         items=tuple(records),

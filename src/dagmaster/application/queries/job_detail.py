@@ -41,7 +41,6 @@ async def job_detail(
 async def detail_view(
     app: Application, snapshot: JobSnapshot, *, with_children: bool = False, max_bytes: int | None = None
 ) -> JobDetailView:
-    """Return the view of a snapshot, with the result and the number of attempts."""
     job = snapshot.job
     result = await load_value(app, job.result, job.result_ref, max_bytes=max_bytes)
     children = await _load_children(app, job.job_id) if with_children else {}

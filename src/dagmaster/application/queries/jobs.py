@@ -33,7 +33,6 @@ MAX_FOOTPRINTS: Final = 10_000
 async def list_jobs(
     app: Application, job_filter: JobFilter | None = None, *, cursor: str | None = None, limit: int = 20
 ) -> Page[JobRecord]:
-    """List jobs that match a filter, newest first."""
     after = start_page(CursorKind.JOBS, cursor, limit)
     records = await app.read.jobs(job_filter or JobFilter(), after=after, limit=limit)
     return Page(
@@ -43,7 +42,6 @@ async def list_jobs(
 
 
 async def oldest_jobs(app: Application, job_filter: JobFilter, *, limit: int = 20) -> tuple[JobRecord, ...]:
-    """Return the oldest jobs that match a filter, oldest first."""
     records = await app.read.jobs(job_filter, limit=limit, oldest_first=True)
     return await RedactorCache(app).redacted(records)
 
@@ -53,7 +51,6 @@ async def job_progress(app: Application, job_id: str | None) -> JobProgressView:
 
 
 async def count_jobs(app: Application, job_filter: JobFilter | None = None) -> CountsView:
-    """Count jobs by displayed status."""
     counts = await app.read.job_counts(job_filter or JobFilter())
     return CountsView(
         counts={status.value: counts.get(status, 0) for status in JobStatus}, total=sum(counts.values())
@@ -126,7 +123,6 @@ async def job_footprints(
 
 
 def command_view(command: PendingCommand) -> CommandView:
-    """Return the view of a command that no orchestrator has processed."""
     return CommandView(
         command_id=command.command_id,
         kind=as_member(CommandKind, command.kind),

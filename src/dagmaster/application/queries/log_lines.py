@@ -84,7 +84,6 @@ async def list_log_lines(  # noqa: PLR0913 - each is a parameter of a request
 
 
 def _around(start: Position, *, newest_first: bool) -> Position:
-    """Return the position from which the chunk of a line is read again."""
     at, task_id, chunk, _ = start
     return at, task_id, int(chunk) + (1 if newest_first else -1)
 
@@ -125,7 +124,6 @@ class _LineSearch:
         self._levels = levels
 
     async def lines_of(self, job_id: str, record: LogRecord) -> list[tuple[Position, LogLineView]]:
-        """Return the lines of a chunk that match, and their positions."""
         text = record.text.removesuffix("\n")
         is_open = text == record.text
         first, last = text.partition("\n")[0], text.rpartition("\n")[2]

@@ -129,7 +129,6 @@ async def _begun_members(
 async def list_attempts(
     app: Application, job_id: str | None, node_id: str, *, cursor: str | None = None, limit: int = 100
 ) -> Page[AttemptRecord]:
-    """List the attempts at a node, newest first."""
     after = start_page(CursorKind.ATTEMPTS, cursor, limit)
     job = await find_job(app, job_id)
     graph = await app.outlines.of_job(job)

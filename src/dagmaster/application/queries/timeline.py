@@ -73,7 +73,6 @@ async def _waiting_since(
 
 
 async def _critical_path(app: Application, job: JobRecord) -> tuple[str, ...]:
-    """Return the critical path of a job, with the last child of each fan-out on it."""
     graph = shown_graph(await app.outlines.of_job(job))
     records = {record.node_id: record for record in await app.read.nodes(job.job_id, list(graph.specs))}
     ends = {

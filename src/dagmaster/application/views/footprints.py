@@ -21,7 +21,6 @@ class FootprintView(NodeStatusRecord, order={"fan_out": "node_id", "fan_out_inde
 
     @classmethod
     def complete_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return the schema of a GeoJSON Feature."""
         del schema["properties"]["geometry"]
         schema["required"].remove("geometry")
         description = schema.pop("description")
@@ -40,7 +39,6 @@ class FootprintView(NodeStatusRecord, order={"fan_out": "node_id", "fan_out_inde
 
     @classmethod
     def parse_fields(cls, document: Any) -> Any:
-        """Return the fields of a GeoJSON Feature."""
         return {**document["properties"], "geometry": document["geometry"]}
 
     def to_dict(self) -> dict[str, Any]:
@@ -65,11 +63,9 @@ class FootprintsView(Record):
 
     @classmethod
     def complete_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return the schema of a GeoJSON FeatureCollection."""
         schema["properties"] = {"type": {"const": "FeatureCollection"}, **schema["properties"]}
         schema["required"] = ["type", *schema["required"]]
         return schema
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the footprints as a GeoJSON FeatureCollection."""
         return {"type": "FeatureCollection", **super(FootprintsView, self).to_dict()}

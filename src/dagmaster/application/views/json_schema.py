@@ -12,7 +12,6 @@ from dagmaster.records.record import Record
 
 
 def view_schemas() -> dict[str, Any]:
-    """Return one schema document with a definition for each view and for a page of each."""
     classes: list[Any] = [getattr(views, name) for name in views.__all__]
     shown = [
         view

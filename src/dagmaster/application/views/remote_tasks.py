@@ -42,7 +42,6 @@ class ClaimedTasksView(Record):
 
     @classmethod
     def complete_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return the schema with that of task messages, which are no records."""
         schema["properties"]["tasks"]["items"] = {"$ref": "#/$defs/TaskMessage"}
         return schema
 

@@ -57,7 +57,6 @@ class Availability:
         return all(any(cube >= part for part in needed) for cube in self._runs[node_id])
 
     def always_runs(self, node_id: str) -> bool:
-        """Return whether a job that completes has run this node."""
         return self._runs.get(node_id) == ALWAYS
 
     def can_never_run(self, node_id: str) -> bool:

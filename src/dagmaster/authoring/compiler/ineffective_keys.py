@@ -20,7 +20,6 @@ _ON_TIMEOUT: Final = {"approval": ("approve", "reject"), "wait": ("go_on", "fail
 
 
 def check_ineffective_keys(document: Document) -> Iterator[Problem]:
-    """Yield a problem for each key that would have no effect."""
     data = document.data
     if data.get("max_active_jobs") is not None:
         message = "max_active_jobs is not implemented yet: all jobs of the workflow would run at once"
@@ -33,7 +32,6 @@ def check_ineffective_keys(document: Document) -> Iterator[Problem]:
 
 
 def _check_node(document: Document, node: Any, path: Path) -> Iterator[Problem]:
-    """Yield the problems of a node, and of the task of a fan-out at any depth."""
     while isinstance(node, dict):
         if node.get("pool") is not None:
             message = "pool is not implemented yet: the task would run without taking a slot"

@@ -29,7 +29,6 @@ _FILES: Final = frozenset({"path_not_file", "path_not_directory", "path_exists"}
 def check_literal_params(
     document: Document, model: type[BaseModel] | None, params: Mapping[str, Any], path: Path
 ) -> list[Problem]:
-    """Return a problem for each literal param that does not fit."""
     constant = {name for name, value in params.items() if not has_expression(value)}
     if model is None or not constant:
         return []

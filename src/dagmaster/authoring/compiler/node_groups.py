@@ -53,7 +53,6 @@ class NodeGroups:
         return self.places.get(node_id, ("nodes", node_id))
 
     def link(self, requires: Mapping[str, Gate]) -> dict[str, Spec]:
-        """Return what each node waits for, by id: its own dependencies, and those of its groups."""
         specs = {
             node_id: (GroupSpec if isinstance(self.models.get(node_id), GroupModel) else Spec)(
                 id=node_id, requires=requires.get(node_id), group=self.group_of.get(node_id)

@@ -58,7 +58,6 @@ class NodeSpecBuilder:
         self.definitions: dict[str, JsonObject] = {}
 
     def make(self, node_id: str, model: schema.AnyNodeModel) -> Spec | None:
-        """Build the spec of a node and its complete definition."""
         self.values.node_id = node_id
         definition = _definition(model)
         path: Path = ("nodes", node_id)
@@ -82,7 +81,6 @@ class NodeSpecBuilder:
         return spec
 
     def _graph_fields(self, node_id: str, model: schema.AnyNodeModel) -> dict[str, Any]:
-        """Return what the graph says about a node of its kind."""
         if isinstance(model, schema.GroupModel):
             return {"entry": getattr(self.edges.linked[node_id], "entry", None)}
         if not isinstance(model, schema.FanInModel):

@@ -64,7 +64,6 @@ class TemplateCompiler:
                 return self.template(written, path, PARAMS if key == "params" else DECISION)
 
     def template(self, value: JsonValue, path: Path, roots: frozenset[str]) -> Template | None:
-        """Compile a value; record its problems and its references."""
         if self.nesting:
             roots |= {"item", "index", "outer"} if self.nesting > 1 else {"item", "index"}
         # A stored definition has sorted keys: a file compiles to exactly the same.
@@ -100,7 +99,6 @@ class TemplateCompiler:
         return field
 
     def condition(self, text: str, path: Path, roots: frozenset[str], name: str) -> Expression | None:
-        """Compile the condition of a branch, for a field of this name."""
         try:
             condition = compile_condition(text, roots=roots, field_name=name)
         except ExpressionInvalid as mistake:
@@ -118,7 +116,6 @@ class TemplateCompiler:
         return condition
 
     def source(self, value: JsonValue, path: Path) -> Template | None:
-        """Compile the list of a fan-out."""
         if value is None:
             return None
         if not isinstance(value, str | list):
@@ -145,7 +142,6 @@ class TemplateCompiler:
         return self.template(value, path, DECISION)
 
     def until(self, value: str, path: Path) -> Template | None:
-        """Compile when a wait ends."""
         if "{{" not in value and not _is_datetime(value):
             hint = "for example: 2026-12-31T18:00:00Z"
             self.problem(
@@ -164,7 +160,6 @@ class TemplateCompiler:
         self.problems.append(problem)
 
     def problem(self, message: str, path: Path, *, at_key: bool = False, hint: str = "") -> None:
-        """Report a problem with the value at a path, or with its key."""
         self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
 
 
@@ -188,14 +183,12 @@ class CheckedValues:
         return cast("Template", compiled)
 
     def condition(self, index: int, written: str) -> Expression | None:
-        """Compile the condition of a branch."""
         if written == UNREADABLE:
             return None
         path = (*self._path, "branches", index, "condition")
         return self._compiler.condition(written, path, self._roots, last_key(self._field))
 
     def of_child(self) -> CheckedValues:
-        """Return the values of the task of a fan-out."""
         return CheckedValues(self._compiler, (*self._path, "task"), self._nesting + 1)
 
 
@@ -224,7 +217,6 @@ def _is_datetime(text: str) -> bool:
 
 
 def _strings(value: JsonValue, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Yield every string in a value with its path."""
     if isinstance(value, str):
         yield path, value
     for key, item in entries(value):

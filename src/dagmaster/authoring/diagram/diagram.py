@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def mermaid(graph: Graph) -> str:
-    """Draw a graph as a Mermaid flowchart."""
     graph = shown_graph(graph)
     # A prefix, because `end`, `graph`, `style` … are words of Mermaid.
     names = {

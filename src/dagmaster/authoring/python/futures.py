@@ -56,11 +56,9 @@ class Origin:
     """What a future is the value of."""
 
     def text(self, scope: Scope) -> str:
-        """Return the expression, without braces."""
         raise NotImplementedError
 
     def template(self, scope: Scope) -> str:
-        """Return the expression as the value of a key."""
         return f"{{{{ {self.text(scope)} }}}}"
 
     def requirement(self) -> Requirement | None:
@@ -105,7 +103,6 @@ class PartsOrigin(NodeOrigin):
     keys: tuple[str | int, ...]
 
     def text(self, scope: Scope) -> str:
-        """Return the outputs, and the filters that take the part of each."""
         return NodeOrigin.text(self, scope) + "".join(
             f" | map(attribute={literal(key, scope)})" for key in self.keys
         )
@@ -268,7 +265,6 @@ class NodeState:
 
 
 def write_text(future: Future[Any], scope: Scope) -> str:
-    """Return the expression of a future, without braces."""
     text = future._origin.text(scope)
     keys = write_keys(future._keys, scope)
     if keys and not _PATH.fullmatch(text):
@@ -286,7 +282,6 @@ def write_keys(keys: Iterable[str | int], scope: Scope) -> str:
 
 
 def write_template(future: Future[Any], scope: Scope) -> str:
-    """Return a future as the value of a key."""
     if future._keys or future._default is not NOTHING:
         return f"{{{{ {write_text(future, scope)} }}}}"
     return future._origin.template(scope)
@@ -449,7 +444,6 @@ def _unknown_value(future: Future[Any], what: str, hint: str) -> WorkflowInvalid
 
 
 def _described(future: Future[Any]) -> str:
-    """Return what a future is the value of, for people."""
     origin = future._origin
     keys = "".join(f"[{key!r}]" for key in future._keys)
     of = f"{keys} of " if keys else ""

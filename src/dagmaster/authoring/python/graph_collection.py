@@ -251,7 +251,6 @@ class _Collector:
         return self.signatures[key]
 
     def _define(self, task: Task) -> dict[str, Any]:
-        """Return the definition of a task without its params."""
         queue = task.options.get("queue", self.default_queue)
         if queue is None:
             raise _rejected(

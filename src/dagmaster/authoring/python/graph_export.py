@@ -81,7 +81,6 @@ def _write_part(part: GraphPart, names: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _place(sources: Any, group: int | None, names: Mapping[int, str]) -> dict[str, Any]:
-    """Return what a node waits for, and its group."""
     waited_for = list(dict.fromkeys(names[source] for source in sources))
     keys: dict[str, Any] = {"depends_on": waited_for} if waited_for else {}
     return keys if group is None else {**keys, "group": names[group]}

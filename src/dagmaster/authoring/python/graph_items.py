@@ -134,7 +134,6 @@ class GraphItem:
         return ResultPart(self, (key,))
 
     def __iter__(self) -> Never:
-        """Raise: there is no result yet."""
         raise no_items(self)
 
     def __bool__(self) -> bool:
@@ -148,13 +147,11 @@ class GraphItem:
         return super().__format__(form)
 
     def _repr_svg_(self) -> str | None:
-        """Draw the graph that this is part of, in a notebook."""
         from dagmaster.authoring.python.graph_drawing import draw_item
 
         return draw_item(self)
 
     def __repr__(self) -> str:
-        """Return the kind, the name and the id."""
         return f"<{type(self).__name__} {self.label!r} id={self.id}>"
 
 

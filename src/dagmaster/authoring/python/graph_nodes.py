@@ -61,7 +61,6 @@ class Node:
         self.place = place or calling_place()
 
     def groups(self) -> Iterator[Node]:
-        """Yield the groups that it is in, innermost first."""
         group = self.group
         while group is not None:
             yield group
@@ -88,7 +87,6 @@ class Branch:
         require_builder("a branch").branch = self._outer
 
     def encloses(self, node: Node) -> bool:
-        """Return whether a node was made in this branch, at any depth."""
         branch = node.branch
         while branch is not None and branch is not self:
             branch = branch.node.branch
@@ -165,7 +163,6 @@ class GraphBuilder:
         return len(self._children)
 
     def add(self, kind: str, label: str, keys: dict[str, Any], **options: Any) -> Node:
-        """Add a node, or the task of a fan-out."""
         if self._children and kind not in ("task", "fan_out", "workflow"):
             raise reject(f"a fan-out runs a task, a fan-out or a workflow for each item, not a {kind}")
         group = None if self.level else self.group

@@ -34,7 +34,6 @@ class Place(NamedTuple):
     def problem(
         self, message: str, *, hint: str = "", path: KeyPath = (), severity: str = "error"
     ) -> Problem:
-        """Return a problem at this place, with the text of its line."""
         text = excerpt(linecache.getline(self.file, self.line).rstrip("\n"), self.column)
         return Problem(
             message=message,

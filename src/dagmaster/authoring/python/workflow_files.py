@@ -29,7 +29,6 @@ _IN_MODULE: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*
 
 
 def is_python_file(path: Path | str) -> bool:
-    """Return whether a path names a Python file, or a workflow in one or in a module."""
     return _split(path) is not None
 
 
@@ -42,7 +41,6 @@ def file_of(path: Path | str) -> Path:
 
 
 def _split(path: Path | str) -> tuple[str, str | None] | None:
-    """Return the file or module of a path, and the name of a workflow in it; None if it is no Python."""
     match = _PYTHON.fullmatch(str(path)) or _IN_MODULE.fullmatch(str(path))
     return None if match is None else (match[1], match[2])
 

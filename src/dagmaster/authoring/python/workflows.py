@@ -158,7 +158,6 @@ class Workflow(Generic[P, R]):
         return result
 
     def _repr_svg_(self) -> str:
-        """Draw the graph in a notebook."""
         from dagmaster.authoring.diagram.diagram import svg
 
         return svg(self.compile(allow_missing_handlers=True).graph)
@@ -328,7 +327,6 @@ def _trace(
 def _write_items(
     target: Workflow[Any, Any], head: dict[str, Any], items: Any, place: Place
 ) -> PythonDocument:
-    """Write tasks and groups as a document."""
     nodes, functions = write_nodes(items)
     target.tasks = {
         name: function if isinstance(function, TaskFunction) else entrypoint_spec(function, name)

@@ -71,7 +71,6 @@ def _colon_hint(line: str, before: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return the text in the kind of quotes that it does not contain."""
     text = truncate(text, 100)
     if '"' in text or "\\" in text:
         return "'" + text.replace("'", "''") + "'"

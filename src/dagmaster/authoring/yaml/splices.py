@@ -138,7 +138,6 @@ class YamlText:
         return YamlText(self._mark + text)
 
     def _lines_below(self, after: int, lines: Iterable[str]) -> tuple[int, int, str]:
-        """Return the insertion of lines below the line of a position."""
         at = self._next_line(after)
         is_open = at == len(self.text) and not _BREAK.search(self.text[-1:])
         block = self._newline.join(lines)
@@ -229,7 +228,6 @@ class YamlText:
         return INDENT
 
     def _colon(self, key: Node) -> int:
-        """Return the place behind the colon of a key."""
         return self.text.index(":", self._end(key)) + 1
 
     def _end(self, node: Node, key: Node | None = None) -> int:

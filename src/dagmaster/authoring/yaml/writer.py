@@ -60,7 +60,6 @@ def is_block(value: JsonValue) -> bool:
 
 
 def block_lines(value: JsonValue, indent: str = "") -> Iterator[str]:
-    """Yield the lines of a mapping or list."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from entry_lines(write_inline(key), item, indent)
@@ -70,7 +69,6 @@ def block_lines(value: JsonValue, indent: str = "") -> Iterator[str]:
 
 
 def entry_lines(key: str, value: JsonValue, indent: str, step: str = INDENT) -> Iterator[str]:
-    """Yield the lines of one key, written as it is to be, with its value."""
     if not is_block(value):
         yield f"{indent}{key}: {write_inline(value)}"
     elif isinstance(value, str):

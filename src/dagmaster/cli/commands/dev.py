@@ -179,7 +179,6 @@ class _Plan:
     started: float
 
     def services(self) -> list[Service]:
-        """Return the services to start."""
         worker = worker_arguments(self.worker, self.reloader.modules)
         commands = [*self.orchestrators, *[worker] * self.workers, self.server]
         return [Service(command[0], command) for command in commands]

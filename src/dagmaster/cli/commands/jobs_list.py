@@ -31,7 +31,6 @@ _NUMBER: Final[dict[str, Any]] = {"type": click.IntRange(1)}
 
 
 def job_filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add an option for each field of the filter of jobs that is declared with one."""
     for one in reversed(JOB_FILTER.values()):
         if one.option:
             details = {Match.STATUS: _STATUS, Match.NUMBER: _NUMBER}.get(one.match, {"metavar": one.metavar})

@@ -122,7 +122,6 @@ class LogPrinter:
             self._is_in_line = not line.endswith("\n")
 
     def end_line(self) -> None:
-        """End an unfinished line."""
         if self._is_in_line:
             click.echo("")
             self._is_in_line = False

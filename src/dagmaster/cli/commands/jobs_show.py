@@ -85,7 +85,6 @@ def _print_node(node: NodeDetailView, *, as_json: bool) -> None:
 
 
 async def _failed_children(system: System, job: JobDetailView) -> dict[str, Sequence[NodeRecord]]:
-    """Return the first children that failed, by fan-out."""
     from dagmaster.application.queries.nodes import list_children
     from dagmaster.application.views import NodeStatus
 

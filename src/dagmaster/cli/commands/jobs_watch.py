@@ -124,7 +124,6 @@ class Rates:
         self._samples: dict[str, deque[tuple[float, int]]] = {}
 
     def add(self, name: str, at: float, count: int) -> None:
-        """Add a sample."""
         samples = self._samples.setdefault(name, deque())
         samples.append((at, count))
         # One older than the window stays, to measure from.

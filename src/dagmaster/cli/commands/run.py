@@ -202,7 +202,6 @@ class _CommandLineAnswers:
         self._one_at_a_time = asyncio.Lock()
 
     async def approval(self, request: ApprovalRequest) -> tuple[bool, str, str] | None:
-        """Answer one approval."""
         person = current_user()
         if self.yes & {request.node, "all"}:
             return True, person, "by --approve"

@@ -56,7 +56,6 @@ class StormSummary:
     violation: Outcome | None = None
 
     def add(self, outcome: Outcome) -> None:
-        """Count one schedule."""
         self.schedules += 1
         self.faults += outcome.steps
         self.statuses.update(outcome.statuses.values())
@@ -268,7 +267,6 @@ def _replay(outcome: Outcome, *, as_json: bool, is_traced: bool) -> int:
 
 
 def _print_history(outcome: Outcome) -> None:
-    """Print the events of the jobs and their nodes."""
     workflow_ids = {workflow_id for _, workflow_id, _ in outcome.story}
     for at, workflow_id, event in outcome.story:
         prefix = f"{workflow_id}  " if len(workflow_ids) > 1 else ""
@@ -277,7 +275,6 @@ def _print_history(outcome: Outcome) -> None:
 
 
 def _print_trace(outcome: Outcome, lines: int) -> None:
-    """Print the last requests and faults."""
     if len(outcome.trace) > lines:
         click.echo(f"… {len(outcome.trace) - lines:,} lines before")
     for at, process, message in outcome.trace[-lines:]:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a submit."""
     for name, option in reversed(SUBMITTER_OPTIONS.items()):
         details: dict[str, Any] = {"metavar": option.metavar}
         if option.maximum is not None:
@@ -133,7 +132,6 @@ def submit(
 def _with_file(
     request: JobRequest, path: pathlib.Path, modules: tuple[str, ...], data_dir: pathlib.Path | None
 ) -> JobRequest:
-    """Return the request with the graphs of a workflow file, if it names one."""
     file = workflow_file(path)
     if file.suffix not in (".yaml", ".yml", ".py") and not (file.is_file() or is_in_module(path)):
         if modules:

@@ -78,7 +78,6 @@ class DoctorContext:
 
 
 def check_python(_: DoctorContext) -> Iterable[Finding]:
-    """Check the interpreter, and the installation of dagmaster."""
     yield grade_python(sys.version_info[:3], sys.executable)
     try:
         yield good("dagmaster", f"{metadata.version('dagmaster')} ({Path(__file__).parents[1]})")
@@ -87,7 +86,6 @@ def check_python(_: DoctorContext) -> Iterable[Finding]:
 
 
 def check_packages(context: DoctorContext) -> Iterable[Finding]:
-    """Check that the packages that dagmaster needs can be imported."""
     for name in _PACKAGES:
         try:
             importlib.import_module(name)
@@ -157,7 +155,6 @@ def _shown_names(names: Sequence[str]) -> str:
 
 
 def check_blobs(context: DoctorContext) -> Iterable[Finding]:
-    """Check the directory of large outputs."""
     from dagmaster.bootstrap import blob_directory
 
     settings = context.reading.settings
@@ -175,7 +172,6 @@ def check_blobs(context: DoctorContext) -> Iterable[Finding]:
 
 
 def check_temp(_: DoctorContext) -> Iterable[Finding]:
-    """Check the directory of temporary files."""
     try:
         folder = tempfile.gettempdir()
     except OSError:
@@ -185,7 +181,6 @@ def check_temp(_: DoctorContext) -> Iterable[Finding]:
 
 
 def check_limits(_: DoctorContext) -> Iterable[Finding]:
-    """Check the limits of the operating system."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield grade_open_files(soft, None if hard == resource.RLIM_INFINITY else hard)
 
@@ -227,7 +222,6 @@ def nearest_existing(folder: Path) -> Path:
 
 
 def check_handlers(context: DoctorContext) -> Iterable[Finding]:
-    """Check that every handler module can be imported, and all of them together."""
     from dagmaster.bootstrap import handler_modules
 
     entry_points = [point.module for point in metadata.entry_points(group="dagmaster.handlers")]

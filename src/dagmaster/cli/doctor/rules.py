@@ -62,17 +62,14 @@ def good(topic: str, message: str) -> Finding:
 
 
 def warning(topic: str, message: str, remedy: str) -> Finding:
-    """Return a finding that works but could be better."""
     return Finding(topic, Grade.WARNING, message, remedy)
 
 
 def bad(topic: str, message: str, remedy: str) -> Finding:
-    """Return a finding that does not work."""
     return Finding(topic, Grade.BAD, message, remedy)
 
 
 def grade_python(version: tuple[int, int, int], executable: str) -> Finding:
-    """Check that dagmaster supports this version of Python."""
     message = f"{'.'.join(map(str, version))} ({executable})"
     if version[:2] < OLDEST_PYTHON:
         return bad("Python", message, f"install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer")
@@ -80,7 +77,6 @@ def grade_python(version: tuple[int, int, int], executable: str) -> Finding:
 
 
 def grade_free_space(topic: str, location: str, free_bytes: int) -> Finding:
-    """Check the free space of a disk."""
     message = f"{location}: {format_bytes(free_bytes)} free"
     if free_bytes < FULL_BYTES:
         return bad(
@@ -244,7 +240,6 @@ def grade_services(live: LiveServices, *, is_embedded: bool = False) -> Finding:
 
 
 def grade_queues(waiting: WaitingTasks) -> Finding:
-    """Check that every queue with waiting tasks has a live worker."""
     # The queue of a `run` is private to that process. When it ends, workers that serve every queue take it
     # over.
     unserved = [

@@ -40,7 +40,6 @@ def event_line(event: EventView) -> str:
 
 
 def event_colour(event_type: str, data: Mapping[str, Any]) -> str | None:
-    """Return the colour of an event, by its effect on the job."""
     if event_type == EventType.JOB_FINISHED:
         return _FINISHED_COLOURS.get(str(data.get("status")), "yellow")
     return _COLOURS.get(event_type)

@@ -38,7 +38,6 @@ _SCALE: Final = 2
 
 
 def draw_map(features: Sequence[dict[str, Any]], title: str, *, width: int = 1200) -> Image.Image:
-    """Draw the features in an image whose height follows from their extent."""
     view = View(features, width)
     image = Image.new("RGB", (width * _SCALE, view.height * _SCALE), "white")
     pen = ImageDraw.Draw(image, "RGBA")
@@ -94,7 +93,6 @@ class View:
         return next((step for step in _STEPS if (self.east - self.west) / step >= _LINES), _STEPS[-1])
 
     def touches(self, ring: Sequence[Sequence[float]]) -> bool:
-        """Return whether any part may be visible."""
         xs, ys = [point[0] for point in ring], [point[1] for point in ring]
         return min(xs) < self.east and max(xs) > self.west and min(ys) < self.north and max(ys) > self.south
 

@@ -271,7 +271,6 @@ def footer(job: JobLine) -> Text:
 
 
 def fan_line(fan: FanOutLine, *, is_open: bool) -> Text:
-    """Draw the progress of a fan-out."""
     line = bar(fan.completed, fan.failed, fan.total)
     style = "green"
     if is_open:
@@ -325,7 +324,6 @@ def bar(completed: int, failed: int, total: int) -> Text:
 
 
 def progress_line(progress: Progress | ProgressRecord) -> Text:
-    """Draw the progress that a handler reported."""
     if not progress.total:
         return Text(progress.message or f"{progress.current:g}", style="cyan")
     done = min(max(progress.current / progress.total, 0.0), 1.0)
@@ -337,7 +335,6 @@ def progress_line(progress: Progress | ProgressRecord) -> Text:
 
 
 def job_status(status: str) -> Text:
-    """Draw a job's status with its icon."""
     icon, style = JOB_ICONS.get(status, ("?", ""))
     return Text(f"{icon} {status.lower()}", style=style)
 

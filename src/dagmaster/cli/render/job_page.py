@@ -30,7 +30,6 @@ _MAX_ROWS: Final = 200
 def job_page(
     job: JobDetailView, failed_children: Mapping[str, Sequence[NodeRecord]]
 ) -> Iterator[RenderableType]:
-    """Draw a job. `failed_children`: some children that failed, by fan-out."""
     yield _head(job)
     yield ""
     yield from _nodes(job, failed_children)

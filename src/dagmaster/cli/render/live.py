@@ -74,7 +74,6 @@ class LiveDisplay:
         self._live.start()
 
     def note(self, sentence: str) -> None:
-        """Print a sentence above the tree."""
         self._live.console.print(sentence, style="yellow")
 
     def turn(self, update: TurnUpdate) -> None:
@@ -92,7 +91,6 @@ class LiveDisplay:
             self.tree.mark(node.node_id, node.status)
 
     def progress(self, job_id: str, node_id: str, progress: Progress) -> None:
-        """Record the progress of a handler."""
         state = self.states.get(node_id)
         if state is not None and self.last_turn is not None and job_id == self.last_turn.job_id:
             state.progress = progress

@@ -43,7 +43,6 @@ def workflows_tables(report: WorkflowMetricsReport) -> RenderableType:
 
 
 def nodes_table(report: NodeMetricsReport) -> RenderableType:
-    """Draw the metrics of the nodes of a workflow."""
     if not report.nodes:
         return _nothing(f"no job of {report.workflow_id} finished", report.since)
     table = _table(
@@ -56,12 +55,10 @@ def nodes_table(report: NodeMetricsReport) -> RenderableType:
 
 
 def failures_table(report: FailureReport) -> RenderableType:
-    """Draw the most frequent failures."""
     return _failures(report.failures) if report.failures else _nothing("no job failed", report.since)
 
 
 def throughput_table(report: ThroughputReport) -> RenderableType:
-    """Draw jobs over time."""
     table = _table("from", "submitted", "completed", "failed", "cancelled", "average")
     for view in report.buckets:
         counts = (view.submitted, view.completed, view.failed, view.cancelled)

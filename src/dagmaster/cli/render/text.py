@@ -31,7 +31,6 @@ def open_console(file: TextIO | None = None, *, stderr: bool = False, width: int
 
 
 def print_page(page: Iterable[RenderableType]) -> None:
-    """Print what a command shows."""
     from rich.console import Group
 
     open_console().print(Group(*page))
@@ -52,7 +51,6 @@ def duration(seconds: float) -> str:
 
 
 def format_rate(rate: float) -> str:
-    """Format a number of tasks a second."""
     return f"{rate:,.0f}/s" if rate >= _EXACT_RATE else f"{rate:.1f}/s"
 
 
@@ -71,7 +69,6 @@ def format_exit(code: int) -> str:
 
 
 def local_time(at: float) -> str:
-    """Format a time in the time zone of the terminal."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 

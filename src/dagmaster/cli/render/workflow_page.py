@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 def workflows_table(workflows: Sequence[WorkflowRecord]) -> Table:
-    """Draw a list of workflows."""
     table = Table(box=None, pad_edge=False, header_style=DIM)
     for name in ("workflow", "active", "versions", "published", "tags", "name"):
         table.add_column(name, no_wrap=True, overflow="ellipsis")
@@ -41,7 +40,6 @@ def workflows_table(workflows: Sequence[WorkflowRecord]) -> Table:
 
 
 def workflow_page(view: WorkflowDetailView) -> Iterator[RenderableType]:
-    """Draw one version of a workflow."""
     graph = _compile(view.definition)
     title = Text(f"{graph.workflow_id} v{graph.version}", style="bold")
     title.append(f"  {graph.name}" if graph.name != graph.workflow_id else "")

@@ -114,7 +114,6 @@ def waiting_for_nodes(
 
 
 def waiting_for_group(name: str, unfinished: int, total: int) -> Reason:
-    """Return the reason of a node that waits for a group, some of whose nodes are unfinished."""
     detail = f"for the group {name}: {_format_unfinished(unfinished, total)}"
     return Reason(
         code=ReasonCode.NODES,
@@ -175,7 +174,6 @@ def waiting_for_children(fan: FanOut, first: Sequence[str], counts: Mapping[Reas
 
 
 def waiting_for_slot(fan: FanOut) -> Reason:
-    """Return the reason of a child that waits for a slot of `max_parallel`."""
     limit = fan.spec.max_parallel
     active = format_count(fan.active, f"child of {fan.id} is active", f"children of {fan.id} are active")
     detail = f"for a slot: {active}, and max_parallel is {limit:,}"
@@ -410,7 +408,6 @@ def _stopping(node: Node, out: InFlightTask, context: DiagnosisContext) -> Reaso
 
 
 def being_cancelled(cancel: JsonObject) -> Reason:
-    """Return the reason of a node that was asked to stop because it was cancelled."""
     who, data = cancel.get("message"), {"by": cancel.get("by")}
     sentence = f"being {who}; what runs was asked to stop"
     return Reason(

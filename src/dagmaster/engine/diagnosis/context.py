@@ -139,7 +139,6 @@ class JobSurroundings:
     queues: Mapping[str, QueueState] = field(default_factory=dict)
 
     def values(self) -> dict[str, Any]:
-        """Return these facts by name, for a context."""
         return {one.name: getattr(self, one.name) for one in fields(JobSurroundings)}
 
 

@@ -258,7 +258,6 @@ class Why:
         return None if self.job.status in TERMINAL_JOB else active_nodes.explain_stalled_job(self.context)
 
     def head(self) -> Reason:
-        """Return the most important reason of the job."""
         job = self.job
         if job.status in TERMINAL_JOB:
             return self._finished()

@@ -65,7 +65,6 @@ def _completed(node: Node, context: DiagnosisContext) -> Reason:
 
 
 def _how_completed(node: Node, context: DiagnosisContext) -> str:
-    """Format how a node that is not a task completed."""
     if isinstance(node, FanOut):
         return _how_all_completed(node)
     spec, output = node.spec, context.outputs.get(node.id)
@@ -92,7 +91,6 @@ def _how_all_completed(fan: FanOut) -> str:
 
 
 def _format_condition(spec: ConditionalSpec, output: JsonValue) -> str:
-    """Format the value that a condition on a field compared."""
     if spec.condition_field is None:
         return ""
     value = output.get("value") if isinstance(output, dict) else None
@@ -235,7 +233,6 @@ def _was_cancelled(code: ReasonCode, cause: str, because: tuple[str, ...] = ()) 
 
 
 def format_canceller(context: DiagnosisContext) -> str:
-    """Format who cancelled the job, and when."""
     by = "" if context.cancelled_by is None else f" by {context.cancelled_by}"
     return by + ("" if context.cancelled_at is None else f" {age(context.now - context.cancelled_at)} ago")
 
@@ -351,7 +348,6 @@ def _other_branch(
 
 
 def _condition_source(job: Job, source: Node, branch: Branch) -> str | None:
-    """Return the condition as it is written in the workflow."""
     nodes = job.graph.definition.get("nodes", {})
     branches = nodes.get(source.id, {}).get("branches", []) if isinstance(nodes, dict) else []
     names = [definition.get("name") for definition in branches]

@@ -59,7 +59,6 @@ def compile_condition(text: str, *, roots: Collection[str], field_name: str = ""
 
 
 def condition_holds(expression: Expression, scope: Mapping[str, JsonValue]) -> bool:
-    """Return whether the condition is true in this scope, where `value` is bound."""
     result = expression.evaluate(scope)
     if isinstance(result, bool):
         return result

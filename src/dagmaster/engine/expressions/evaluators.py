@@ -107,7 +107,6 @@ def apply(compute: Callable[..., Any], value: Run, arguments: Mapping[str, Run])
 
 
 def constant(value: JsonValue) -> Run:
-    """Evaluate a literal."""
     return lambda _scope: value
 
 
@@ -184,5 +183,4 @@ def arithmetic(first: Run, steps: Sequence[tuple[Callable[[Any, Any], Any], Run]
 
 
 def choice(test: Run, then: Run, otherwise: Run) -> Run:
-    """Evaluate `then if test else otherwise`."""
     return lambda scope: then(scope) if test(scope) else otherwise(scope)

@@ -66,7 +66,6 @@ class Template:
 
     @property
     def is_constant(self) -> bool:
-        """Return whether the value contains no expression: it is the source."""
         return self._resolve is None
 
     def resolve(self, scope: Mapping[str, Any]) -> Any:

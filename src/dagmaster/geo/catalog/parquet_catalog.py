@@ -95,11 +95,9 @@ class ParquetCatalog:
             return True
 
     def collection(self, collection_id: str) -> JsonObject | None:
-        """Read its file."""
         return self._read_collection(self._manifest.collection_path(collection_id))
 
     def collections(self) -> list[JsonObject]:
-        """Read all files."""
         documents = [self._read_collection(path) for path in self._manifest.collections.glob("*.json")]
         collections = [document for document in documents if document is not None]
         return sorted(collections, key=lambda collection: str(collection["id"]))

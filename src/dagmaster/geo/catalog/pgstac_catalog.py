@@ -100,7 +100,6 @@ class PgstacCatalog:
     # ── collections ─────────────────────────────────────────────────────────────────────────────────────────
 
     def ensure_collection(self, collection: JsonObject) -> bool:
-        """Insert a collection, unless it exists."""
         text = check_collection(collection)
         query = (
             "INSERT INTO collections (content) VALUES (%s::jsonb) ON CONFLICT (id) DO NOTHING RETURNING id"
@@ -160,7 +159,6 @@ class PgstacCatalog:
             yield from (_decode_item(rows_by_id[item_id]) for item_id in page if item_id in rows_by_id)
 
     def remove(self, collection_id: str, item_ids: Sequence[str]) -> int:
-        """Delete rows."""
         query = "DELETE FROM items WHERE collection = %s AND id = ANY(%s) RETURNING id"
         return len(
             self._fetch(query, [_replace_nul(collection_id), [_replace_nul(item_id) for item_id in item_ids]])

@@ -54,7 +54,6 @@ _NOWHERE: Final[dict[str, Any]] = {
 
 
 def write_items(checked: Sequence[CheckedItem], path: str) -> None:
-    """Write items as one stac-geoparquet file."""
     to_parquet(build_table(checked), path, compression="zstd")
 
 

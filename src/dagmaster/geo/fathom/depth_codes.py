@@ -24,5 +24,4 @@ RETURN_PERIODS: Final = (5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 def band_name(return_period: int) -> str:
-    """Return the description of a band, as in the file names."""
     return f"1in{return_period}"

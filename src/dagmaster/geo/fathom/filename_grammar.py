@@ -183,7 +183,6 @@ def _is_tile(text: str) -> bool:
 
 
 def tile_bbox(tile: str) -> list[float]:
-    """Return west, south, east, north of a tile."""
     west, south = tile_corner(tile)
     return [float(west), float(south), float(west + 1), float(south + 1)]
 
@@ -195,5 +194,4 @@ def cell_corner(tile: str, degrees: int) -> tuple[int, int]:
 
 
 def cell_name(west: int, south: int, degrees: int) -> str:
-    """Return the name of a cell: its corner and its size."""
     return f"{tile_name(west, south)}_{degrees}deg"

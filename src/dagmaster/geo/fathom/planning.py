@@ -99,7 +99,6 @@ def select_tiles(
 
 
 def is_selected(tile: TileFiles, bbox: Sequence[float] | None, where: Mapping[str, Sequence[str]]) -> bool:
-    """Return whether a tile intersects the bbox and has the requested facets."""
     if any(
         tile.facets.get(name, "") not in [value.lower() for value in values] for name, values in where.items()
     ):
@@ -161,7 +160,6 @@ def tile_sources(tile: TileFiles, periods: Sequence[int]) -> dict[str, str]:
 
 
 def sort_by_return_period(sources: Mapping[str, str]) -> dict[str, str]:
-    """Return the sources by band name, from the shortest return period to the longest."""
     hrefs: dict[int, str] = {}
     for name, href in sources.items():
         digits = name.lower().removeprefix("1in").removeprefix("rp")
@@ -193,7 +191,6 @@ class Cell:
 
     @property
     def bbox(self) -> list[float]:
-        """Return the bbox of the tiles with a stack."""
         return [*bbox_union(tile_bbox(tile) for tile in self.stacks or self.lacking)]
 
 

@@ -59,7 +59,6 @@ class DepthReport:
     """Pixels with a depth at one return period, and water or nodata at another."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as it is stored in the file."""
         return {
             "violations": self.violations,
             "worst_cm": self.worst_cm,

@@ -48,12 +48,10 @@ class SyntheticGrid:
 
 
 def write_grid(folder: Path, grid: SyntheticGrid) -> list[Path]:
-    """Write all files of a grid below a folder."""
     return [path for tile in grid.tiles for path in write_tile(folder, grid, tile)]
 
 
 def write_tile(folder: Path, grid: SyntheticGrid, tile: str) -> list[Path]:
-    """Write the files of one tile, one for each return period."""
     west, south = tile_corner(tile)
     paths = [folder / grid.file_name(tile, period) for period in grid.return_periods]
     profile: dict[str, Any] = {

@@ -136,7 +136,6 @@ def check_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.ZipI
 def _choose_dataset(
     members: list[zipfile.ZipInfo], types: Mapping[str, FileType], name: str | None
 ) -> tuple[str, str]:
-    """Return the name and suffix of the dataset: a file, or the directory that contains its files."""
     datasets = _list_datasets(members, types)
     listed = ", ".join(list(datasets)[:10])
     if name is not None:

@@ -37,7 +37,6 @@ def is_directory(ctx: HandlerContext, uri: BlobUri) -> bool:
 
 
 def fetch_directory(ctx: HandlerContext, uri: BlobUri, file_type: FileType, target: Path) -> FetchedDirectory:
-    """Fetch all files of a directory; as links if they are on this machine."""
     checksums, size, modified = [], 0, 0.0
     limit = ctx.share.max_file_mb * 1_000_000
     for count, info in enumerate(ctx.blobs.list_blobs(uri), 1):

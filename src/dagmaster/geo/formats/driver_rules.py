@@ -47,7 +47,6 @@ class FileType:
         return (*self.required, *self.optional)
 
     def part_name(self, name: str, part: str) -> str:
-        """Return the name of another file that belongs to the file of this name."""
         return f"{name}{part[1:]}" if part.startswith("+") else f"{name[: -len(self.suffix)]}{part}"
 
 
@@ -74,7 +73,6 @@ class DriverRule:
 
 
 def reads(*files: FileType | str, magic: bytes = b"", needs_suffix: bool = False) -> DriverRule:
-    """Return the rule of a driver that reads these kinds of files."""
     types = tuple(FileType(suffix=file) if isinstance(file, str) else file for file in files)
     reason = ONE_FILE
     if any(file.markers for file in types):
@@ -91,7 +89,6 @@ def reads(*files: FileType | str, magic: bytes = b"", needs_suffix: bool = False
 
 
 def refused(reason: str, *marks: bytes) -> DriverRule:
-    """Return the rule of a driver that does not read."""
     return DriverRule(is_read=False, reason=reason, marks=marks)
 
 

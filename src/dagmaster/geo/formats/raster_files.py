@@ -36,13 +36,11 @@ _ZARR_REFERENCES: Final = b'"record_size"'
 
 @cache
 def installed_drivers() -> frozenset[str]:
-    """Return the names of the drivers that the installed rasterio has."""
     with rasterio.Env() as env:
         return frozenset(env.drivers())
 
 
 def readable_drivers(name: str, *, in_place: bool = False) -> list[str]:
-    """Return the drivers that may read a file of this name: by its suffix or by its content."""
     return list(_drivers(Path(name).suffix.lower() or _ENVI_SUFFIX, in_place=in_place))
 
 
@@ -129,7 +127,6 @@ def describe_content(path: Path) -> str:
 
 
 def _describe_mismatch(path: Path, head: bytes, suffix: str, drivers: str) -> str:
-    """Describe a file that the drivers of its suffix do not read."""
     parts, is_required = _describing_parts(suffix)
     if any(sibling.name.endswith(tuple(parts)) for sibling in path.parent.iterdir()):
         parts = []

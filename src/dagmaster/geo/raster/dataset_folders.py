@@ -34,7 +34,6 @@ def is_dataset(ctx: HandlerContext, uri: BlobUri) -> bool:
 
 
 def fetch_dataset(ctx: HandlerContext, uri: BlobUri) -> RasterSource:
-    """Fetch the files of a dataset, or unpack the only one of an archive."""
     folder = Path(tempfile.mkdtemp(prefix="dataset-", dir=ctx.scratch))
     if uri.suffix == ZIP_SUFFIX:
         file = local_file(ctx, uri)
@@ -59,7 +58,6 @@ def fetch_dataset(ctx: HandlerContext, uri: BlobUri) -> RasterSource:
 
 
 def _unpack(ctx: HandlerContext, file: LocalFile, folder: Path) -> StagedRaster:
-    """Unpack the raster of an archive, with its sidecars."""
     extracted = extract_dataset(file.path, folder, ctx.share.max_file_mb * 1_000_000, FILE_TYPES)
     if extracted.path.is_dir():
         return StagedRaster(path=str(extracted.path), options=SIDECAR_OPTIONS)

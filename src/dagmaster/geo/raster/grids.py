@@ -104,7 +104,6 @@ def raster_grid(raster: DatasetReader) -> Grid:
 
 
 def orientation(raster: DatasetReader) -> Orientation:
-    """Return how the rows and columns of a raster lie."""
     a, b, _, d, e, _ = tuple(raster.transform)[:6]
     if b != 0 or d != 0:
         return "rotated"

@@ -25,7 +25,6 @@ class Subdataset:
 
 
 def list_subdatasets(raster: DatasetReader, path: str) -> list[Subdataset]:
-    """Return the rasters that an open file contains, in its order."""
     tags = raster.tags(ns="SUBDATASETS")
     subdatasets = []
     for number in range(1, MAX_LISTED + 1):

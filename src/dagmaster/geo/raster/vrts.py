@@ -109,7 +109,6 @@ def mask_band(raster: DatasetReader) -> str | None:
 
 
 def has_mask(raster: DatasetReader) -> bool:
-    """Return whether a raster has a mask beside its bands."""
     return (
         bool(raster.mask_flag_enums)
         and MaskFlags.per_dataset in raster.mask_flag_enums[0]
@@ -170,7 +169,6 @@ def carry_domains(root: Element, source: DatasetReader) -> None:
 
 
 def format_geotransform(affine: Affine) -> str:
-    """Format a geotransform in GDAL's order."""
     a, b, c, d, e, f = tuple(affine)[:6]
     return ", ".join(repr(float(number)) for number in (c, a, b, f, d, e))
 

@@ -55,7 +55,6 @@ class FeatureFileInfo:
 
 
 def arrow_schema(spec: TableSpec) -> pa.Schema:
-    """Return the columns of a table, its geometry last."""
     fields = [pa.field(name, arrow_type(column_type)) for name, column_type in spec.columns.items()]
     return pa.schema([*fields, pa.field(spec.geometry_column, pa.binary())])
 
@@ -110,7 +109,6 @@ def _storage_array(column: Any) -> Any:
 
 
 def decode_geometries(rows: pa.Table, column: str) -> Any:
-    """Decode the WKB column of rows to an array of shapely geometries."""
     try:
         return shapely.from_wkb(rows.column(column).to_numpy())
     except (shapely.errors.ShapelyError, TypeError) as error:

@@ -35,7 +35,6 @@ def parse_datetime(text: object, label: str = "the datetime") -> datetime:
 
 
 def format_datetime(value: datetime) -> str:
-    """Format a datetime as RFC 3339 in UTC."""
     return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

@@ -43,7 +43,6 @@ def extend_extent(collection: dict[str, Any], items: Iterable[CheckedItem]) -> d
 
 
 def _extend_bbox(bbox: list[Any], items: Sequence[CheckedItem], *, is_unset: bool) -> list[Any]:
-    """Return the bbox extended to include the items; heights are left as they are."""
     bounds = parse_bbox(bbox)
     item_bounds = [item.bounds for item in items if item.bounds is not None]
     if is_unset and bounds == _WORLD and item_bounds:

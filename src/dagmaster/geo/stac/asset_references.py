@@ -34,7 +34,6 @@ def asset_blobs(item: dict[str, Any]) -> dict[str, BlobUri]:
 
 
 def iterate_items(ctx: HandlerContext, collection_id: str | None = None) -> Iterator[dict[str, Any]]:
-    """Iterate over all items, or those of one collection."""
     names = (
         [collection_id] if collection_id else [str(document["id"]) for document in ctx.catalog.collections()]
     )

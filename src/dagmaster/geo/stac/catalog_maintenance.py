@@ -40,7 +40,6 @@ class PlaceParams(BaseModel):
         return BlobUri(inside.scheme, inside.container, inside.name[:-1].rstrip("/"))
 
     def files(self, ctx: HandlerContext) -> list[BlobInfo]:
-        """Return the blobs below the folder, sorted by name."""
         return list(ctx.blobs.list_blobs(self.folder(ctx)))
 
     def rasters(self, ctx: HandlerContext) -> list[BlobUri]:

@@ -150,7 +150,6 @@ class ItemParams(StrictParams):
         return self
 
     def build_item(self, ctx: HandlerContext) -> dict[str, Any]:
-        """Return the item in its collection, with its preview."""
         href = self.cog_url or self.cog_path or self.href
         fields = self.model_dump(
             include={"item_id", "bbox", "datetime", "properties", "metadata"}, exclude_none=True

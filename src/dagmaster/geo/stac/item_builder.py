@@ -267,7 +267,6 @@ def new_collection(collection_id: str, items: Sequence[dict[str, Any]] = (), **f
 
 
 def items_extent(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the spatial and temporal extent of items together."""
     if not items:
         return {"spatial": {"bbox": [[-180, -90, 180, 90]]}, "temporal": {"interval": [[None, None]]}}
     boxes = [

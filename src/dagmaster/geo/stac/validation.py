@@ -44,7 +44,6 @@ def check_stac_collection(collection: Any) -> dict[str, Any]:
 
 
 def item_problem(item: Any) -> str | None:
-    """Return the first problem of an item, or None if it is valid."""
     try:
         check_stac_item(item)
     except PermanentError as error:

@@ -154,7 +154,6 @@ class PostgisTables:
         )
 
     def read(self, table: str) -> Any:
-        """Fetch all rows."""
         import pyarrow as pa
 
         with self._transaction() as connection:

@@ -241,7 +241,6 @@ class _WktParser:
         return str(self._tokens[self._position - 1])
 
     def _geometry(self, kind: int | None, dimensions: str, depth: int) -> Shape:
-        """Parse a geometry: with its keyword, or (`kind`) without."""
         if depth > _MAX_DEPTH:
             raise ValueError(f"geometries are nested more than {_MAX_DEPTH} deep")
         if self._tokens[self._position] in _KEYWORDS:

@@ -162,7 +162,6 @@ def is_coverage(geometries: Any) -> bool:
 
 
 def geodesic_area(geometries: Any, crs: pyproj.CRS) -> float:
-    """Return the area of geometries in square metres, on the ellipsoid."""
     geod = crs.get_geod() or pyproj.Geod(ellps="WGS84")
     polygons = geometries[~shapely.is_missing(geometries)]
     polygons = polygons[shapely.get_dimensions(polygons) == 2]  # noqa: PLR2004 - the dimension of areas

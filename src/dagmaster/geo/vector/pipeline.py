@@ -146,7 +146,6 @@ def load_prepared(ctx: HandlerContext, href: str, *, done: int) -> Prepared | No
 
 
 def delete_prepared(ctx: HandlerContext, href: str) -> None:
-    """Delete what `save_prepared` published."""
     ctx.blobs.delete(ctx.blobs.resolve(href))
 
 

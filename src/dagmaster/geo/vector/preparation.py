@@ -168,7 +168,6 @@ class _ChunkBuffer:
         self.rows = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows, and write each chunk that is full."""
         self.rows += rows.num_rows
         while rows.num_rows:
             free = self._max_rows - sum(table.num_rows for table in self._tables)
@@ -182,7 +181,6 @@ class _ChunkBuffer:
                 self._write()
 
     def close(self) -> None:
-        """Write the remaining rows."""
         if self._tables:
             self._write()
 
@@ -196,7 +194,6 @@ class _ChunkBuffer:
 
 
 def table_geometry_type(types: set[str], mixed: Mixed) -> str:
-    """Return the geometry type of a table with geometries of these types."""
     suffix = " Z" if any(name.endswith(" Z") for name in types) else ""
     flat_types = {name.removesuffix(" Z") for name in types}
     if not flat_types:
@@ -252,7 +249,6 @@ def _empty_geometry(geometry_type: str) -> Any:
 
 
 def parse_crs_code(text: str, param: str) -> pyproj.CRS:
-    """Parse a CRS that a user names by its code."""
     if not _CRS_CODE.fullmatch(text):
         raise invalid_input(f"{param} is {text[:60]!r}: expected an authority and a code, as EPSG:4326")
     try:

@@ -65,7 +65,6 @@ class Layer:
 
 @contextlib.contextmanager
 def open_layer(source: Fetched, params: VectorSource) -> Iterator[Layer]:
-    """Open a file of features."""
     match source.format:
         case "GeoParquet":
             reader = _open_geoparquet(source.path)

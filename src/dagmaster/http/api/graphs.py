@@ -116,7 +116,6 @@ class TaskBody(Body):
     references: list[ReferenceBody] = Field(default_factory=list, max_length=10_000)
 
     def to_part(self, default_queue: str | None) -> TaskPart:
-        """Return the task for the application."""
         definition = self.definition.model_dump(exclude_defaults=True)
         if isinstance(self.definition, TaskDefinition):
             queue = self.definition.queue or default_queue
@@ -289,7 +288,6 @@ class PartBuilder:
         return self.part
 
     def add_body(self, body: PartBody) -> None:
-        """Add everything of a body."""
         for task in body.tasks:
             self.add(task)
         for group in body.groups:
@@ -299,7 +297,6 @@ class PartBuilder:
         self.part.known |= {int(number): name for number, name in body.known.items()}
 
     def add(self, one: TaskBody | GroupBody | DependencyBody) -> None:
-        """Add one task, group or dependency."""
         if isinstance(one, TaskBody):
             self.part.tasks.append(one.to_part(self._queue))
         elif isinstance(one, GroupBody):

@@ -35,7 +35,6 @@ async def log_selection(
         str | None, Query(max_length=2_000, description="`cursor` of the last chunk.")
     ] = None,
 ) -> dict[str, Any] | None:
-    """Return which logs a stream has, if any."""
     if not logs:
         return None
     since = parse_optional_time("log_since", log_since)

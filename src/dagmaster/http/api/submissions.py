@@ -52,7 +52,6 @@ class SubmitBody(JobBody):
     def to_request(
         self, submitted_by: str, header_key: str | None = None, trace_parent: str | None = None
     ) -> JobRequest:
-        """Return the request for the application; the key may come with a header instead."""
         return JobRequest(
             **self.model_dump(exclude={"idempotency_key"}),
             idempotency_key=one_key(self.idempotency_key, header_key),

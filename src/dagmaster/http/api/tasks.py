@@ -144,7 +144,6 @@ class ResultBody(TaskCallBody):
     duration_seconds: float | None = Field(default=None, ge=0, le=MAX_SECONDS, allow_inf_nan=False)
 
     def to_outcome(self) -> Outcome:
-        """Return the outcome for the application."""
         seconds = self.duration_seconds
         if self.status == "completed":
             return Succeeded(self.output, self.metrics, running_seconds=seconds)

@@ -79,7 +79,6 @@ class Account:
 
     @property
     def is_caller(self) -> bool:
-        """Return whether this is the user of the calling process."""
         return self.uid == os.geteuid()
 
     def __str__(self) -> str:

@@ -108,7 +108,6 @@ class EmbeddedPostgres:
 
     @contextlib.contextmanager
     def _translated_os_errors(self) -> Iterator[None]:
-        """Translate operating system errors, with the directory and the remedy."""
         try:
             yield
         except OSError as error:

@@ -43,7 +43,6 @@ class JobBatch:
 
 
 def reserve(job: StoredJob, key: BatchKey | None = None, added_by: str | None = None) -> Reservation:
-    """Return the number of a new batch, or of the one that was added by the same call."""
     for batch in job.batches.values():
         if key is not None and batch.key == key and not batch.is_rejected:
             return Reservation(batch.number, batch.rows is not None)
@@ -103,22 +102,18 @@ class MemoryAddedNodeReader:
         self._database = database
 
     async def accepted_batches(self, job_id: str) -> tuple[int, ...]:
-        """Return the numbers of the batches that are part of a job, in order."""
         return tuple(batch.number for batch in await self.load_batches(job_id))
 
     async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
-        """Return batches in order: those of these numbers, or all that were accepted."""
         job = self._database.jobs.get(job_id)
         return [] if job is None else stored_batches(job, numbers)
 
     async def pending_batches(self, job_id: str) -> tuple[int, ...]:
-        """Return the numbers of the batches that the owner of a job has not decided about, in order."""
         commands = self._database.inbox.values()
         bodies = [one.body for one in commands if one.job_id == job_id and one.kind == CommandKind.ADD_NODES]
         return tuple(body["batch"] for body in bodies)
 
     async def find_node(self, number: int) -> PlacedNode | None:
-        """Return a task that was made in Python, with its job and its group, by its own id."""
         for job_id, job in self._database.jobs.items():
             pending = await self.pending_batches(job_id)
             batches = stored_batches(job, job.batches)
@@ -169,12 +164,10 @@ class MemoryTaskNodes:
     async def reserve_batch(
         self, task_id: str, token: int, key: BatchKey | None = None
     ) -> Reservation | None:
-        """Return the number of a new batch; None if the task is not held any more."""
         task = self._database.claimed_task(task_id, token)
         return None if task is None else reserve(self._database.jobs[task.job_id], key, task.node_id)
 
     async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows) -> bool:
-        """Store a batch and ask the job's owner to accept it now; return False if the task is not held."""
         database = self._database
         task = database.claimed_task(task_id, token)
         if task is None:
@@ -191,7 +184,6 @@ class MemoryTaskNodes:
         return True
 
     async def decision_about(self, task_id: str, token: int, number: int) -> BatchDecision | None:
-        """Return the owner's decision about a batch of a task; None if undecided, or the task is not held."""
         task = self._database.claimed_task(task_id, token)
         if task is None:
             return None
@@ -200,7 +192,6 @@ class MemoryTaskNodes:
         return BatchDecision(is_accepted, batch.rejection) if is_accepted or batch.is_rejected else None
 
     async def batch_rows(self, task_id: str, token: int, number: int) -> BatchRows:
-        """Return the rows of a batch that this or an earlier attempt wrote; none if the task is not held."""
         task = self._database.claimed_task(task_id, token)
         batches = [] if task is None else stored_batches(self._database.jobs[task.job_id], [number])
         return batches[0] if batches else BatchRows()

@@ -39,7 +39,6 @@ class MemoryApiKeyStore:
         *,
         audit: Sequence[AuditEntry] = (),
     ) -> None:
-        """Store a key, and let the one that it replaces expire."""
         await self.add(record, digest, audit=audit)
         if old_id in self._keys:
             old = self._keys[old_id]
@@ -61,7 +60,6 @@ class MemoryApiKeyStore:
         return record
 
     async def mark_used(self, key_ids: Sequence[str]) -> None:
-        """Record that keys were used now."""
         for key_id in key_ids:
             if key_id in self._keys:
                 self._keys[key_id] = replace(self._keys[key_id], last_used_at=self._clock.now())

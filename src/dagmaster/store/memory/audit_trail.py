@@ -39,7 +39,6 @@ class MemoryAuditTrail:
     async def entries(
         self, audit_filter: AuditFilter, *, after: Position | None = None, limit: int = 100
     ) -> Sequence[AuditRecord]:
-        """Return entries that match, newest first."""
         matching = [
             record
             for record in reversed(self._records)

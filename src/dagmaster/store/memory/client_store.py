@@ -34,11 +34,9 @@ class MemoryClientStore:
         return self.ids
 
     async def put_graph(self, content_hash: str, definition: str) -> None:
-        """Store a graph, if it is not stored yet."""
         self.database.graphs.setdefault(content_hash, definition)
 
     async def submit(self, jobs: Sequence[NewJob], *, audit: Sequence[AuditEntry] = ()) -> list[Accepted]:
-        """Store jobs; look up those whose key is in use."""
         database = self.database
         accepted: list[Accepted] = []
         for job in jobs:
@@ -58,7 +56,6 @@ class MemoryClientStore:
     async def submit_graph(
         self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()
     ) -> Accepted:
-        """Store a job with the nodes of its graph, unless its key is in use."""
         if not await self.find_duplicates([job]):
             added_nodes.check_ids(self.database, rows)
         accepted = (await self.submit([job], audit=audit))[0]
@@ -68,14 +65,12 @@ class MemoryClientStore:
         return accepted
 
     async def reserve_batch(self, job_id: str) -> int | None:
-        """Return the number of a new batch of nodes for a job; None if there is no such job."""
         job = self.database.jobs.get(job_id)
         return None if job is None else added_nodes.reserve(job).number
 
     async def add_batch(
         self, job_id: str, number: int, rows: BatchRows, sent_by: str, *, audit: Sequence[AuditEntry] = ()
     ) -> str | None:
-        """Store a batch and ask the owner of the job to accept it; return the id of the command."""
         added_nodes.check_ids(self.database, rows)
         job = self.database.jobs.get(job_id)
         if job is None or number not in job.batches or not added_nodes.write(job, number, rows):
@@ -83,7 +78,6 @@ class MemoryClientStore:
         return await self.send(job_id, CommandKind.ADD_NODES, {"batch": number}, sent_by, audit=audit)
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
-        """Return what `submit` would return for the jobs whose idempotency key is in use."""
         database = self.database
         duplicates: list[Accepted] = []
         for job in jobs:
@@ -102,7 +96,6 @@ class MemoryClientStore:
         *,
         audit: Sequence[AuditEntry] = (),
     ) -> str | None:
-        """Put a command into a job's inbox."""
         database = self.database
         if job_id not in database.jobs:
             return None
@@ -111,7 +104,6 @@ class MemoryClientStore:
         return command_id
 
     async def assign_queue(self, job_id: str, queue: str) -> bool:
-        """Give all tasks of an idle job to a queue."""
         job = self.database.jobs.get(job_id)
         if job is None or job.owner_id is not None or job.row.status is JobStatus.RUNNING:
             return False
@@ -122,7 +114,6 @@ class MemoryClientStore:
     async def drain(
         self, service_id: str, *, grace_seconds: float | None = None, audit: Sequence[AuditEntry] = ()
     ) -> bool:
-        """Ask a registered service to claim nothing more, and wake it."""
         service, now = self._registered(service_id), self.database.clock.now()
         if service is None:
             return False
@@ -133,7 +124,6 @@ class MemoryClientStore:
         return True
 
     async def undrain(self, service_id: str, *, audit: Sequence[AuditEntry] = ()) -> bool:
-        """Let a service claim again, and wake it."""
         service = self._registered(service_id)
         if service is None or service.drain_requested_at is None:
             return False
@@ -154,7 +144,6 @@ class MemoryClientStore:
     async def publish(
         self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()
     ) -> None:
-        """Publish versions; with `activate` each becomes the active one."""
         self.audit_trail.add(audit)
         for workflow in workflows:
             key = (workflow.workflow_id, workflow.version)
@@ -165,7 +154,6 @@ class MemoryClientStore:
                 self.database.active[workflow.workflow_id] = workflow.version
 
     async def activate(self, workflow_id: str, version: int, *, audit: Sequence[AuditEntry] = ()) -> None:
-        """Make a published version the active one."""
         self.audit_trail.add(audit)
         if (workflow_id, version) in self.database.workflows:
             self.database.active[workflow_id] = version

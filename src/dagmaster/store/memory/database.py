@@ -148,7 +148,6 @@ class StoredService(ServiceRow):
 
     @property
     def may_claim(self) -> bool:
-        """Return whether it was not expired and does not drain."""
         return self.stopped_at is None and self.drain_requested_at is None
 
     def keep_drain(self, previous: StoredService | None) -> None:
@@ -210,7 +209,6 @@ class MemoryDatabase:
     # ── Leases ──
 
     def new_ids(self) -> Snowflakes:
-        """Return a source of ids with a machine id of its own."""
         self._machines = (self._machines + 1) % LEASED_MACHINES
         return Snowflakes(self.clock, self._machines)
 
@@ -220,35 +218,29 @@ class MemoryDatabase:
         return registration.heartbeat_at <= now - lease_seconds and now >= self.up_since + lease_seconds
 
     def is_fresh(self, registration: StoredService | None, lease_seconds: float) -> bool:
-        """Return whether the last heartbeat is recent."""
         return registration is not None and registration.heartbeat_at > self.clock.now() - lease_seconds
 
     # ── Notifications ──
 
     def listen(self, channel: str, callback: Callable[[str], None]) -> None:
-        """Call with the payload of each notification."""
         self._listeners.setdefault(channel, []).append(callback)
 
     def unlisten(self, callbacks: Iterable[Callable[[str], None]]) -> None:
-        """Stop calling these."""
         removed = set(callbacks)
         for channel, listeners in self._listeners.items():
             self._listeners[channel] = [callback for callback in listeners if callback not in removed]
 
     def notify(self, channel: str, payload: str = "") -> None:
-        """Call the listeners of a channel."""
         for callback in tuple(self._listeners.get(channel, ())):
             callback(payload)
 
     def notify_owners(self, job_ids: Iterable[str]) -> None:
-        """Notify the owners of jobs that there are results."""
         owners = [self.jobs[job_id].owner_id for job_id in job_ids]
         for owner in dict.fromkeys(owners):
             if owner is not None:
                 self.notify(f"owner {owner}", "results")
 
     def notify_results(self, results: Iterable[TaskResult]) -> None:
-        """Notify the owners of jobs of these results."""
         by_owner: dict[str | None, list[TaskResult]] = {}
         for result in results:
             by_owner.setdefault(self.jobs[result.job_id].owner_id, []).append(result)
@@ -264,7 +256,6 @@ class MemoryDatabase:
         return self._last
 
     def add_job(self, new: NewJob, now: float, by: str) -> None:
-        """Store a job, with its first event."""
         if new.content_hash not in self.graphs:
             raise ValueError(f"the graph {new.content_hash!r} of job {new.id} is not stored")
         if new.id in self.jobs:
@@ -286,7 +277,6 @@ class MemoryDatabase:
         return number
 
     def enqueue(self, task: StoredTask) -> None:
-        """Put a task into the queue."""
         last = next(reversed(self.queue.values()), None)
         self.is_queue_sorted = self.is_queue_sorted and (last is None or last.rank <= task.rank)
         self.queue[task.task_id] = task
@@ -312,7 +302,6 @@ class MemoryDatabase:
         metrics: str | None = None,
         handler_version: str | None = None,
     ) -> TaskResult:
-        """Move a task from its queue to the results."""
         del self.queue[task.task_id]
         result = TaskResult(
             self.number(), task.job_id, task.node_id, task.attempt, status, permanent, output, error,
@@ -364,7 +353,6 @@ def add_event(
     attempt: int | None = None,
     data: str | None = None,
 ) -> None:
-    """Append an audit event to a job."""
     fields = {} if data is None else json.loads(data)
     seq = len(job.events) + 1
     job.events.append(

@@ -25,7 +25,6 @@ class MemoryFinishedTaskReader:
     async def page(
         self, task_filter: FinishedTaskFilter, *, after: Position | None = None, limit: int = 100
     ) -> FinishedTaskPage:
-        """Return finished tasks of visible jobs, newest first, from among the next `MAX_SCANNED` ones."""
         last = None if after is None else (float(after[0]), _number(after[1]), int(after[2]))
         ends = sorted((end for end in self._ends(task_filter) if last is None or end[0] < last), reverse=True)
         records: list[FinishedTaskRecord] = []

@@ -52,7 +52,6 @@ _OF_ROW: Final = tuple(one.name for one in fields(ServiceRow))
 
 
 def worker_place(database: MemoryDatabase, worker_id: str | None) -> str | None:
-    """Return the host and process of a registered worker."""
     stored = database.workers.get(worker_id or "")
     return None if stored is None else ":".join(map(str, _place(stored)))
 

@@ -42,18 +42,15 @@ class MemoryJobFeed:
         return lambda _payload: self._on_change(job_id)
 
     async def __aenter__(self) -> Self:
-        """Begin to follow jobs."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Watch no job any more."""
         await self.watch(())
 
     async def events(self, positions: Sequence[EventPosition], *, limit: int) -> list[list[StoredEvent]]:
         return [await self._read.events(job_id, after=after, limit=limit) for job_id, after in positions]
 
     async def jobs(self, job_ids: Collection[str]) -> list[JobRecord]:
-        """Return jobs without their inputs and results, newest first."""
         jobs = [job for job_id in set(job_ids) if (job := self._database.jobs.get(job_id)) is not None]
         return [job_record(self._database, job) for job in sorted(jobs, key=lambda job: -int(job.new.id))]
 
@@ -65,7 +62,6 @@ class MemoryJobFeed:
         ]
 
     async def child_counts(self, fan_outs: Collection[NodeKey]) -> Mapping[NodeKey, ChildCounts]:
-        """Count the children of fan-outs by status."""
         return {
             (job_id, fan_out): (await self._read.child_counts(job_id, [fan_out]))[fan_out]
             for job_id, fan_out in fan_outs

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 def is_log_selected(
     logs: Mapping[tuple[str, int], StoredLog], key: tuple[str, int], log_filter: LogFilter
 ) -> bool:
-    """Return whether a chunk of a log matches a filter."""
     log = logs[key]
     return (
         (log_filter.since is None or log.at >= log_filter.since)

@@ -55,7 +55,6 @@ class JobSample:
 
     @property
     def period(self) -> float:
-        """Return the start of the period in which it finished."""
         return self.finished_at // PERIOD_SECONDS * PERIOD_SECONDS
 
 
@@ -114,7 +113,6 @@ class MemoryMetricReader:
         self._database = database
 
     async def window(self, seconds: float, step_seconds: float) -> MetricWindow:
-        """Return the last so many seconds, from the start of a step on."""
         now = self._database.clock.now()
         since = (now - seconds) // step_seconds * step_seconds
         return MetricWindow(since, now, min(len(self._database.metric_pending), MAX_EXACT))
@@ -122,7 +120,6 @@ class MemoryMetricReader:
     async def workflows(
         self, since: float, *, workflow_id: str | None = None
     ) -> Sequence[WorkflowMetricsRecord]:
-        """Return the metrics of every workflow with finished jobs, most jobs first; or of one."""
         samples = self._samples(since, workflow_id)
         metrics = []
         for name in {sample.workflow_id for sample in samples}:
@@ -164,7 +161,6 @@ class MemoryMetricReader:
         return metrics
 
     async def history(self, workflow_id: str, since: float) -> Sequence[PeriodRecord]:
-        """Return the periods in which jobs of a workflow finished, oldest first."""
         samples = self._samples(since, workflow_id)
         periods = []
         for at in sorted({sample.period for sample in samples}):
@@ -183,7 +179,6 @@ class MemoryMetricReader:
         return periods
 
     async def node_durations(self, since: float, *, workflow_id: str | None = None) -> Sequence[DurationBin]:
-        """Return how long nodes took that completed or failed, of all workflows or of one, shortest first."""
         counts = Counter(
             (duration_bin(node.seconds), node.status)
             for sample in self._samples(since, workflow_id)
@@ -200,7 +195,6 @@ class MemoryMetricReader:
     async def failures(
         self, since: float, *, workflow_id: str | None = None, per_workflow: int | None = None, limit: int
     ) -> Sequence[FailureRecord]:
-        """Return the most frequent failures, of all workflows or of one."""
         groups: dict[tuple[str, str, str], FailureRecord] = {}
         for sample in self._samples(since, workflow_id):
             if sample.status is not JobStatus.FAILED:

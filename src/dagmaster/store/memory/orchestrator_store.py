@@ -53,7 +53,6 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         self._callbacks: list[Callable[[str], None]] = []
 
     async def register(self) -> None:
-        """Register this orchestrator, and listen for notifications."""
         database = self._database
         previous = database.orchestrators.get(self.owner_id)
         self.owner_id = self._ids.new()
@@ -67,7 +66,6 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         database.listen(f"owner {self.owner_id}", self._callbacks[1])
 
     async def heartbeat(self, counters: Mapping[str, Any]) -> bool:
-        """Renew the lease; return whether to drain. Raise `OwnershipLost` if the lease has expired."""
         me = self._database.orchestrators.get(self.owner_id)
         if me is None or me.stopped_at is not None or self._database.has_expired(me, self._lease_seconds):
             raise OwnershipLost(
@@ -88,7 +86,6 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
     # ── Owning ──
 
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
-        """Claim unowned jobs: open ones, and finished ones with a command."""
         database = self._database
         me = database.orchestrators.get(self.owner_id)
         if me is None or not me.may_claim:
@@ -120,7 +117,6 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         return {"before": job.previous_owner_id or "", "after": "died" if died else "released"}
 
     async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
-        """Load owned jobs, all or some, under a new epoch."""
         jobs = [job for job in self._owned() if job_ids is None or job.new.id in job_ids]
         for job in jobs:
             job.epoch += 1
@@ -137,7 +133,6 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         return {job.new.id for job in self._owned()}
 
     async def reclaim(self) -> list[str]:
-        """Expire dead orchestrators and release their jobs; return the ids of these jobs, in order."""
         database = self._database
         if not self._may_expire_others():
             return []
@@ -154,7 +149,6 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         return [str(job_id) for job_id in sorted(int(job.row.id) for job in released)]
 
     async def mark_lost_tasks(self) -> list[str]:
-        """Mark tasks of expired workers as lost; return the job id of each, in order."""
         database = self._database
         if not self._may_expire_others():
             return []
@@ -172,7 +166,6 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         return sorted((task.job_id for task in lost), key=int)
 
     async def roll_up_metrics(self, limit: int = ROLL_UP_JOBS) -> int:
-        """Count finished jobs in the metrics; return how many."""
         return roll_up(self._database, limit)
 
     async def prune_metrics(self, retention_seconds: float) -> int:
@@ -180,14 +173,12 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         return prune(self._database, retention_seconds)
 
     async def release_stopped(self) -> int:
-        """Release unclaimed tasks that were requested to stop; return how many."""
         released = self._database.finish_tasks(
             AttemptStatus.RELEASED, lambda worker_id: worker_id is None, only_stopped=True
         )
         return len(released)
 
     async def release_jobs(self) -> int:
-        """Release every job, for other orchestrators to claim; return how many."""
         released = self._owned()
         for job in released:
             job.owner_id, job.previous_owner_id = None, job.owner_id
@@ -196,7 +187,6 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         return len(released)
 
     async def deregister(self) -> None:
-        """Release every job and deregister."""
         database = self._database
         database.unlisten(self._callbacks)
         released = await self.release_jobs()
@@ -210,19 +200,16 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
     async def read_results(
         self, limit: int, quarantined: Collection[str] = (), *, after: int = 0
     ) -> list[TaskResult]:
-        """Read task results of owned jobs, but not of quarantined ones."""
         job_ids = {job.new.id for job in self._owned()} - set(quarantined)
         results = [stored.result for _, stored in sorted(self._database.results.items())]
         return [result for result in results if result.job_id in job_ids and result.id > after][:limit]
 
     async def read_commands(self, limit: int | None, quarantined: Collection[str] = ()) -> list[Command]:
-        """Read commands to owned jobs, but not to quarantined ones."""
         job_ids = {job.new.id for job in self._owned()} - set(quarantined)
         commands = [command for _, command in sorted(self._database.inbox.items())]
         return [command for command in commands if command.job_id in job_ids][:limit]
 
     async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
-        """Commit turns; return the ids of the jobs whose turn was accepted."""
         return {
             turn.job.id for turn in turns if write_turn(self._database, turn, self.owner_id, self.name, now)
         }
@@ -239,7 +226,6 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         }
 
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
-        """Load values of fan-outs."""
         job = self._database.jobs[job_id]
         values: dict[ValueKey, Any] = {}
         for key in keys:
@@ -253,7 +239,6 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
     async def blob_bytes(
         self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()
     ) -> int:
-        """Return the size of the outputs of nodes, and of reported ones, that are blobs."""
         nodes = self._database.jobs[job_id].nodes
         stored = [nodes[node_id].output for node_id in node_ids if node_id in nodes]
         return await sum_sizes(

@@ -92,7 +92,6 @@ class MemoryReadStore:
         limit: int = 20,
         oldest_first: bool = False,
     ) -> list[JobRecord]:
-        """Return the newest jobs that match, or the oldest; `after`: after a page of the newest."""
         before = None if after is None else _number(after[0])
         newest = self._newest_first()
         jobs = [
@@ -105,7 +104,6 @@ class MemoryReadStore:
         return None if job is None else job_record(self._database, job, with_values=True)
 
     async def newest_job_id(self) -> str | None:
-        """Return the id of the newest job that is not a child job."""
         return next((job.new.id for job in self._visible_jobs() if job.new.parent is None), None)
 
     async def newest_jobs(self, workflow_ids: Collection[str]) -> list[JobRecord]:
@@ -124,7 +122,6 @@ class MemoryReadStore:
         return counts
 
     async def child_jobs(self, job_id: str) -> Mapping[str, tuple[str, JobStatus]]:
-        """Return the newest child job of each node: (id, status) by node id."""
         return {
             job.new.parent.node_id: (job.new.id, displayed_job_status(job))
             for job in reversed(self._newest_first())
@@ -144,7 +141,6 @@ class MemoryReadStore:
     # ── Nodes ──
 
     async def nodes(self, job_id: str, node_ids: Sequence[str]) -> list[NodeRecord]:
-        """Return the rows of these nodes of a job."""
         job = self._database.jobs.get(job_id)
         if job is None:
             return []
@@ -157,7 +153,6 @@ class MemoryReadStore:
     async def list_nodes(
         self, node_filter: NodeFilter, *, after: Position | None = None, limit: int = 100
     ) -> list[NodeRecord]:
-        """Return nodes that match, with children of fan-outs."""
         is_of_job = node_filter.job_id is not None
         rows = [
             (_node_key(job, node, is_of_job=is_of_job), job, node)
@@ -170,7 +165,6 @@ class MemoryReadStore:
         return [node_record(self._database, job, node) for _, job, node in pages[:limit]]
 
     async def child_counts(self, job_id: str, fan_outs: Sequence[str]) -> Mapping[str, ChildCounts]:
-        """Count the children of fan-outs by status."""
         job = self._database.jobs.get(job_id)
         records = (
             [] if job is None else [node_record(self._database, job, node) for node in current_nodes(job)]
@@ -187,7 +181,6 @@ class MemoryReadStore:
     async def node_values(
         self, job_id: str, node_id: str, *, child_of: tuple[str, int] | None = None
     ) -> NodeValues:
-        """Return the output, params and item of a node."""
         job = self._database.jobs.get(job_id)
         nodes = {} if job is None else job.nodes
         node = nodes.get(node_id)
@@ -209,7 +202,6 @@ class MemoryReadStore:
     async def attempts(
         self, job_id: str, node_id: str, *, after: Position | None = None, limit: int = 100
     ) -> list[AttemptRecord]:
-        """Return the attempts at a node, newest first, with the one in flight."""
         records = attempt_records(self._database, job_id, node_id)
         return [record for record in records if after is None or record.attempt < int(after[0])][:limit]
 
@@ -219,7 +211,6 @@ class MemoryReadStore:
     async def tasks(
         self, task_filter: TaskFilter, *, after: Position | None = None, limit: int = 100
     ) -> list[TaskRecord]:
-        """Return tasks in flight across jobs, newest first."""
         tasks = [task for task in self._database.queue.values() if task_matches(task, task_filter)]
         page = [task for task in tasks if after is None or int(task.task_id) < _number(after[0])]
         return [task_record(task) for task in sorted(page, key=lambda task: -int(task.task_id))[:limit]]
@@ -233,7 +224,6 @@ class MemoryReadStore:
         }
 
     async def backlog(self, job_id: str) -> list[QueueBacklog]:
-        """Return the unclaimed tasks of a job by queue."""
         job, now = self._database.jobs.get(job_id), self._database.clock.now()
         dispatched: dict[tuple[str, bool], list[float]] = {}
         for node in () if job is None else job.nodes.values():
@@ -251,7 +241,6 @@ class MemoryReadStore:
     async def footprints(
         self, job_id: str, *, after: Position | None = None, limit: int = 1000
     ) -> list[FootprintRecord]:
-        """Return the children of fan-outs that have a footprint."""
         job = self._database.jobs.get(job_id)
         records = [] if job is None else footprint_records(self._database, job)
         last = ("", -1) if after is None else (str(after[0]), int(after[1]))
@@ -262,7 +251,6 @@ class MemoryReadStore:
     async def pending_commands(
         self, job_id: str, *, after: Position | None = None, limit: int = 20
     ) -> list[PendingCommand]:
-        """Return the commands that no owner has processed, oldest first."""
         now, last = self._database.clock.now(), 0 if after is None else _number(after[0])
         commands = [
             PendingCommand(str(number), command.kind, command.sent_by, now - command.at)
@@ -274,7 +262,6 @@ class MemoryReadStore:
     async def events(
         self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Collection[str] | None = None
     ) -> list[StoredEvent]:
-        """Return audit events after a number. With nodes: the job's, theirs, and every failure."""
         job = self._database.jobs.get(job_id)
         events = [
             event
@@ -297,7 +284,6 @@ class MemoryReadStore:
         after: Position | None = None,
         limit: int = 100,
     ) -> list[JobEvent]:
-        """Return events across jobs, newest first."""
         last = None if after is None else (float(after[0]), _number(after[1]), int(after[2]))
         events = [
             (key, JobEvent(job.new.id, event))
@@ -313,7 +299,6 @@ class MemoryReadStore:
     async def event_counts(
         self, *, since: float | None = None, until: float | None = None
     ) -> Mapping[str, int]:
-        """Count events across jobs by type."""
         counts: dict[str, int] = {}
         for job in self._visible_jobs():
             for event in job.events:
@@ -330,7 +315,6 @@ class MemoryReadStore:
         limit: int = 1000,
         newest_first: bool = False,
     ) -> list[LogRecord]:
-        """Return log chunks in the order in which they were written, or in reverse."""
         last = None if after is None else (float(after[0]), _number(after[1]), int(after[2]))
         chunks = [
             (key, LogRecord(log.node_id, log.attempt, log.at, log.text, (log.at, task_id, chunk)))
@@ -345,7 +329,6 @@ class MemoryReadStore:
         ]
 
     async def log_chunk(self, task_id: str, chunk: int) -> LogRecord | None:
-        """Return one chunk of the log of a task, if it was written."""
         log = self._database.logs.get((task_id, chunk))
         return (
             None
@@ -358,7 +341,6 @@ class MemoryReadStore:
     async def workflows(
         self, *, tag: str | None = None, after: Position | None = None, limit: int = 100
     ) -> list[WorkflowRecord]:
-        """Return the published workflows by id; with `tag`, if their active (else newest) version has it."""
         last = "" if after is None else str(after[0])
         workflow_ids = sorted(
             {workflow_id for workflow_id, _ in self._database.workflows if workflow_id > last}
@@ -395,13 +377,11 @@ class MemoryReadStore:
         return fleet_reader.read_handlers(self._database, after, limit, self.worker_lease_seconds)
 
     async def fleet_counts(self) -> FleetCounts:
-        """Count orchestrators and workers that claim, and orchestrators that drain."""
         return fleet_reader.count_services(
             self._database, lease_seconds=self.lease_seconds, worker_lease_seconds=self.worker_lease_seconds
         )
 
     async def fleet(self) -> FleetRecord:
-        """Return orchestrators, workers and queues."""
         return fleet_reader.read_fleet(
             self._database, lease_seconds=self.lease_seconds, worker_lease_seconds=self.worker_lease_seconds
         )
@@ -409,7 +389,6 @@ class MemoryReadStore:
     # ── Diagnosis ──
 
     async def diagnosis(self, job_id: str) -> DiagnosisFacts | None:
-        """Return the facts that explain why a job and its nodes are where they are."""
         job = self._database.jobs.get(job_id)
         if job is None:
             return None
@@ -421,7 +400,6 @@ class MemoryReadStore:
         )
 
     async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, JsonValue]:
-        """Return the outputs of nodes that are stored in their rows."""
         job = self._database.jobs.get(job_id)
         return {
             node_id: node.output.value()
@@ -436,7 +414,6 @@ class MemoryReadStore:
 
     @asynccontextmanager
     async def subscribe(self, job_id: str) -> AsyncIterator[Subscription]:
-        """Listen for changes of a job."""
         subscription = MemorySubscription()
 
         def wake(_payload: str) -> None:
@@ -449,7 +426,6 @@ class MemoryReadStore:
             self._database.unlisten([wake])
 
     def feed(self, on_change: Callable[[str], None]) -> MemoryJobFeed:
-        """Follow many jobs; call back with the id of one that may have changed."""
         return MemoryJobFeed(self._database, self, on_change)
 
 

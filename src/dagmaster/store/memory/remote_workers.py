@@ -43,7 +43,6 @@ class MemoryRemoteWorkers:
         return worker_id
 
     async def find(self, worker_id: str, registered_by: str) -> MemoryRemoteWorker | None:
-        """Return a worker that this caller registered, unless it has expired or stopped."""
         stored = self._database.workers.get(worker_id)
         if stored is None or stored.remote is None or stored.stopped_at is not None:
             return None
@@ -52,7 +51,6 @@ class MemoryRemoteWorkers:
         return MemoryRemoteWorker(self._database, worker_id, stored.remote, self._waiters)
 
     async def receipt(self, task_id: str, token: int) -> AttemptStatus | None:
-        """Return what was reported of a task under this token."""
         reported_token, status = self._database.receipts.get(task_id, (None, None))
         return status if reported_token == token else None
 
@@ -74,15 +72,12 @@ class MemoryRemoteWorker(MemoryWorkerStore):
         return self.worker_id
 
     def waiting(self) -> AbstractContextManager[asyncio.Event]:
-        """Provide the wake-up of one request that waits for tasks."""
         return self._waiters.waiting((self._queues, frozenset(self.handlers)))
 
     async def renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
-        """Renew the lease, and release nothing."""
         return self._renew(held)
 
     async def claim_exclusive(self) -> ClaimedTask | None:
-        """Claim the first exclusive task if this worker holds no task."""
         return None if self._claimed_tasks() else await super().claim_exclusive()
 
     async def claim_handled(self, limit: int) -> list[ClaimedTask]:
@@ -93,7 +88,6 @@ class MemoryRemoteWorker(MemoryWorkerStore):
         return await self.claim(limit, others, None)
 
     async def keep_fingerprints(self, fingerprints: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
-        """Store fingerprints of the secrets that tasks got."""
         for task_id, (token, prints) in fingerprints.items():
             task = self._database.queue.get(task_id)
             if (
@@ -112,11 +106,9 @@ class MemoryRemoteWorker(MemoryWorkerStore):
         return accepted
 
     async def held_task(self, task_id: str, token: int) -> HeldTask | None:
-        """Return a task while this worker holds it under this token."""
         return next((task for task in self._held_tasks([task_id]) if task.token == token), None)
 
     async def overdue_tasks(self, task_ids: Collection[str], grace_seconds: float) -> list[HeldTask]:
-        """Return the held tasks among these that have run for longer than their timeout and the grace."""
         held = self._held_tasks(task_ids)
         return [task for task in held if task.running_seconds > task.timeout_seconds + grace_seconds]
 

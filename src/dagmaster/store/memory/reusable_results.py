@@ -34,7 +34,6 @@ class MemoryReusableResults:
         self._worker_lease_seconds = worker_lease_seconds
 
     async def load_job(self, job_id: str) -> ClaimedJob | None:
-        """Return a job as its owner would load it, without claiming it."""
         job = self._database.jobs.get(job_id)
         return None if job is None else claimed_job(job)
 
@@ -43,7 +42,6 @@ class MemoryReusableResults:
         return SourceJob(job_id, [node for row in rows if (node := _source_node(row)) is not None])
 
     async def known_handlers(self) -> KnownHandlers:
-        """Return the handlers of live workers and their versions."""
         versions: dict[str, frozenset[str]] = {}
         served: set[str] = set()
         for _, worker in sorted(self._database.workers.items(), key=lambda item: -int(item[0])):
@@ -59,7 +57,6 @@ class MemoryReusableResults:
         return KnownHandlers(versions, frozenset(served))
 
     async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """Return the last child job of each of these nodes, where it failed or was cancelled."""
         last: dict[tuple[str, str], StoredJob] = {}
         for child in self._database.jobs.values():
             parent = child.new.parent
@@ -69,7 +66,6 @@ class MemoryReusableResults:
         return {place: child.new.id for place, child in last.items() if child.row.status in unfinished}
 
     async def load_source_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
-        """Return the outputs of those nodes that are unchanged."""
         stored = self._database.jobs[job_id].nodes
         outputs: dict[str, JsonText] = {}
         for node in nodes:
@@ -87,7 +83,6 @@ class MemoryReusableResults:
         return None if number is None else self._database.workflows.get((workflow_id, number))
 
     async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
-        """Return batches in order: those of these numbers, or all that were accepted."""
         return stored_batches(self._database.jobs[job_id], numbers)
 
     async def resolve_value(self, value: JsonText) -> JsonValue:

@@ -14,7 +14,6 @@ class MemorySchemaAdmin:
         return _CURRENT
 
     async def migrate(self) -> SchemaState:
-        """Do nothing."""
         return _CURRENT
 
     async def history(self) -> list[SchemaVersion]:

@@ -18,7 +18,6 @@ class MemorySubscription:
         return True
 
     async def wait(self, timeout_seconds: float) -> bool:
-        """Wait for the next wake-up; return whether one came."""
         if not await wait_at_most(self.notified, timeout_seconds):
             return False
         self.notified.clear()

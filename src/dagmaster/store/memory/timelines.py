@@ -27,13 +27,11 @@ class MemoryTimelineReader:
     async def rows(
         self, job_id: str, *, after: Position | None = None, limit: int = 1000
     ) -> list[TimelineRecord]:
-        """Return the attempts of a job, also those in flight, and nodes that ran without a task."""
         last = ("", -1) if after is None else (str(after[0]), int(after[1]))
         records = [row for row in _records(self._database, job_id) if (row.node_id, row.attempt) > last]
         return sorted(records, key=lambda row: (row.node_id, row.attempt))[:limit]
 
     async def last_children(self, job_id: str, fan_outs: Sequence[str]) -> dict[str, str]:
-        """Return of each fan-out the child that finished last, if one has."""
         job = self._database.jobs.get(job_id)
         ends: dict[str, list[tuple[float, str]]] = {}
         for node in () if job is None else current_nodes(job):

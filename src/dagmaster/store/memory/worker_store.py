@@ -47,7 +47,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
     async def register(
         self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None
     ) -> None:
-        """Register this worker, and listen for notifications."""
         database = self._database
         previous = database.workers.get(self.worker_id)
         self.worker_id = self._ids.new()
@@ -64,7 +63,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
         database.listen(f"worker {self.worker_id}", self._callbacks[1])
 
     async def publish_handlers(self, definitions: Sequence[HandlerDefinition]) -> None:
-        """Publish the definitions of handlers that are not published yet."""
         database = self._database
         for definition in definitions:
             key = (definition.name, definition.version)
@@ -79,7 +77,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
     async def heartbeat(
         self, held: Collection[str], counters: Mapping[str, JsonValue]
     ) -> HeartbeatAnswer | None:
-        """Renew the lease; return what to do, or None if the worker was expired."""
         answer = self._renew(held)
         if answer is not None:
             self._database.workers[self.worker_id].counters = dict(counters)
@@ -128,7 +125,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
     async def claim(
         self, limit: int, process_bound: Collection[str] = (), process_slots: int | None = None
     ) -> list[ClaimedTask]:
-        """Claim up to `limit` tasks, and up to `process_slots` of those that need a process."""
         chosen: list[StoredTask] = []
         free_slots, foreign = process_slots or 0, self._foreign.names()
         for task in self._unclaimed_tasks():
@@ -144,7 +140,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
         return self._claim(chosen)
 
     async def claim_exclusive(self) -> ClaimedTask | None:
-        """Claim the first exclusive task, if there is one."""
         return next(iter(self._claim(list(self._exclusive_tasks())[:1])), None)
 
     def _unclaimed_tasks(self) -> Iterator[StoredTask]:
@@ -190,7 +185,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
         return claimed
 
     async def other_worker_has_handler(self, task_id: str, *, by_package: bool = True) -> bool:
-        """Return whether another worker could run this task: then this one leaves it to others."""
         task = self._database.queue.get(task_id)
         if task is None:
             return False
@@ -215,7 +209,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
         return {queue for queue in queues if not (is_run_queue(queue) and queue in served)}
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
-        """Report tasks; return the ids of the accepted reports."""
         database = self._database
         accepted: dict[str, TaskResult] = {}
         for report in reports:
@@ -237,7 +230,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
         return set(accepted)
 
     async def release(self, reports: Sequence[TaskReport]) -> set[str]:
-        """Release tasks that were not started."""
         released: set[str] = set()
         for report in reports:
             task = self._database.claimed_task(report.task_id, report.token)
@@ -249,7 +241,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
         return released
 
     async def mark_started(self, running_seconds: Mapping[str, tuple[int, float]]) -> None:
-        """Store when the handlers of tasks started."""
         for task_id, (token, seconds) in running_seconds.items():
             task = self._database.claimed_task(task_id, token)
             if task is not None:
@@ -265,7 +256,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
                 self._database.logs.setdefault((chunk.task_id, chunk.chunk), log)
 
     async def checkpoint(self, checkpoints: Sequence[CheckpointWrite]) -> None:
-        """Store the newest checkpoint of each task."""
         stored = self._database.checkpoints
         for checkpoint in checkpoints:
             task = self._database.claimed_task(checkpoint.task_id, checkpoint.token)
@@ -285,7 +275,6 @@ class MemoryWorkerStore(MemoryTaskNodes):
                 task.progress = text
 
     async def deregister(self) -> None:
-        """Release all claimed tasks and deregister."""
         database = self._database
         database.finish_tasks(AttemptStatus.RELEASED, lambda worker_id: worker_id == self.worker_id)
         me = database.workers.get(self.worker_id)

@@ -175,21 +175,17 @@ class PostgresAddedNodeReader:
         self._pool = pool
 
     async def accepted_batches(self, job_id: str) -> tuple[int, ...]:
-        """Return the numbers of the batches that are part of a job, in order."""
         rows = await self._pool.fetch(SQL["load_batches"], {"job_id": int(job_id), "numbers": None})
         return tuple(row["number"] for row in rows)
 
     async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
-        """Return batches in order: those of these numbers, or all that were accepted."""
         return await load_batches(self._pool, job_id, numbers)
 
     async def pending_batches(self, job_id: str) -> tuple[int, ...]:
-        """Return the numbers of the batches that the owner of a job has not decided about, in order."""
         rows = await self._pool.fetch(SQL["pending_batches"], {"job_id": int(job_id)})
         return tuple(row["number"] for row in rows)
 
     async def find_node(self, number: int) -> PlacedNode | None:
-        """Return a task that was made in Python, with its job and its group, by its own id."""
         if not 0 <= number < MAX_ID:
             return None
         row = await self._pool.row(SQL["find_added_node"], {"id": number})
@@ -207,12 +203,10 @@ class PostgresTaskNodes:
     async def reserve_batch(
         self, task_id: str, token: int, key: BatchKey | None = None
     ) -> Reservation | None:
-        """Return the number of a new batch; None if the task is not held any more."""
         reserved = await reserve_task_batch(self._journal, task_id, token, key)
         return None if reserved is None else reserved[1]
 
     async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows) -> bool:
-        """Store a batch and ask the job's owner to accept it now; return False if the task is not held."""
         row = await self._journal.row(SQL["job_of_task"], {"task_id": int(task_id), "token": token})
         if row is None:
             return False
@@ -230,13 +224,11 @@ class PostgresTaskNodes:
         return bool(sent)
 
     async def decision_about(self, task_id: str, token: int, number: int) -> BatchDecision | None:
-        """Return the owner's decision about a batch of a task; None if undecided, or the task is not held."""
         params = {"task_id": int(task_id), "token": token, "number": number}
         row = await self._journal.row(SQL["batch_decision"], params)
         return None if row is None else BatchDecision(*row)
 
     async def batch_rows(self, task_id: str, token: int, number: int) -> BatchRows:
-        """Return the rows of a batch that this or an earlier attempt wrote; none if the task is not held."""
         row = await self._journal.row(SQL["job_of_task"], {"task_id": int(task_id), "token": token})
         batches = [] if row is None else await load_batches(self._journal, str(row["job_id"]), [number])
         return batches[0] if batches else BatchRows()

@@ -42,7 +42,6 @@ class PostgresApiKeyStore:
         *,
         audit: Sequence[AuditEntry] = (),
     ) -> None:
-        """Store a key, and let the one that it replaces expire."""
         await self._connection.execute_in_transaction(
             [
                 (_SQL["add"], _columns(record, digest)),
@@ -63,7 +62,6 @@ class PostgresApiKeyStore:
         return None if row is None else _record(row)
 
     async def mark_used(self, key_ids: Sequence[str]) -> None:
-        """Record that keys were used now."""
         await self._connection.fetch(_SQL["mark_used"], {"key_ids": list(key_ids)})
 
 

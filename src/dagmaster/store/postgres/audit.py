@@ -116,7 +116,6 @@ class PostgresInvariantAuditor:
             return await _Auditor(connection, self._leases).count_jobs()
 
     async def check(self, position: AuditPosition | None = None, *, job_id: str | None = None) -> AuditBatch:
-        """Check one batch: the first without a position; with `job_id`, all rows of one job."""
         low, high = _range(job_id)
         async with self._opened() as connection:
             auditor = _Auditor(connection, self._leases)
@@ -154,7 +153,6 @@ class PostgresInvariantAuditor:
         ]
 
     async def close(self) -> None:
-        """Close the connection, if there is one."""
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_closed():
             with contextlib.suppress(*DRIVER_ERRORS):

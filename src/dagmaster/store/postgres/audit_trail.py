@@ -64,7 +64,6 @@ class PostgresAuditTrail:
     async def entries(
         self, audit_filter: AuditFilter, *, after: Position | None = None, limit: int = 100
     ) -> Sequence[AuditRecord]:
-        """Return entries that match, newest first."""
         params: dict[str, Any] = {
             name: value for name in _FILTERS if (value := getattr(audit_filter, name)) is not None
         }

@@ -79,11 +79,9 @@ class PostgresClientStore:
         await self.session.close()
 
     async def put_graph(self, content_hash: str, definition: str) -> None:
-        """Store a graph, if it is not stored yet."""
         await self.session.fetch(_SQL["put_graph"], {"content_hash": content_hash, "definition": definition})
 
     async def submit(self, jobs: Sequence[NewJob], *, audit: Sequence[AuditEntry] = ()) -> list[Accepted]:
-        """Store jobs in one statement; look up those whose key is in use."""
         if not jobs:
             return []
         is_single = len(jobs) == 1 and len(audit) <= 1
@@ -128,14 +126,12 @@ class PostgresClientStore:
         return (await self.find_duplicates([job]))[0]
 
     async def reserve_batch(self, job_id: str) -> int | None:
-        """Return the number of a new batch of nodes for a job; None if there is no such job."""
         reserved = await reserve_batch(self.session, _ADDED["reserve_job_batch"], {"job_id": int(job_id)})
         return None if reserved is None else reserved[1].number
 
     async def add_batch(
         self, job_id: str, number: int, rows: BatchRows, sent_by: str, *, audit: Sequence[AuditEntry] = ()
     ) -> str | None:
-        """Store a batch and ask the owner of the job to accept it; return the id of the command."""
         params = {"job_id": int(job_id), "number": number}
         command = {"kind": CommandKind.ADD_NODES, "body": json.dumps({"batch": number}), "sent_by": sent_by}
         copies = copies_of(int(job_id), number, rows)
@@ -146,7 +142,6 @@ class PostgresClientStore:
         return str(stored[0]["id"]) if stored else None
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
-        """Return what `submit` would return for the jobs whose idempotency key is in use."""
         known = await self._with_keys([job for job in jobs if job.idempotency_key is not None])
         pairs = [(job, known.get((job.submitted_by, job.idempotency_key))) for job in jobs]
         return [
@@ -174,7 +169,6 @@ class PostgresClientStore:
         *,
         audit: Sequence[AuditEntry] = (),
     ) -> str | None:
-        """Put a command into a job's inbox."""
         if not job_id.isdecimal() or int(job_id) > MAX_ID:
             return None
         params = {"job_id": int(job_id), "kind": kind, "body": json.dumps(body), "sent_by": sent_by}
@@ -182,18 +176,15 @@ class PostgresClientStore:
         return None if row is None else str(row["id"])
 
     async def assign_queue(self, job_id: str, queue: str) -> bool:
-        """Give all tasks of an idle job to a queue."""
         params = {"job_id": int(job_id), "queue": queue}
         return await self.session.row(_SQL["assign_queue"], params) is not None
 
     async def drain(
         self, service_id: str, *, grace_seconds: float | None = None, audit: Sequence[AuditEntry] = ()
     ) -> bool:
-        """Ask a registered service to claim nothing more, and wake it."""
         return await self._change_drain(_SQL["drain"], service_id, {"grace_seconds": grace_seconds}, audit)
 
     async def undrain(self, service_id: str, *, audit: Sequence[AuditEntry] = ()) -> bool:
-        """Let a service claim again, and wake it."""
         return await self._change_drain(_SQL["undrain"], service_id, {}, audit)
 
     async def _change_drain(
@@ -215,7 +206,6 @@ class PostgresClientStore:
     async def publish(
         self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()
     ) -> None:
-        """Publish versions in one transaction; with `activate` each becomes the active one."""
         statements: list[tuple[Any, Mapping[str, Any]]] = [(APPEND, entry_columns(audit))] if audit else []
         for workflow in workflows:
             params = workflow._asdict()
@@ -225,7 +215,6 @@ class PostgresClientStore:
         await self.session.execute_in_transaction(statements)
 
     async def activate(self, workflow_id: str, version: int, *, audit: Sequence[AuditEntry] = ()) -> None:
-        """Make a published version the active one."""
         params = {"workflow_id": workflow_id, "version": version}
         change: list[tuple[Any, Mapping[str, Any]]] = [
             (_SQL["deactivate"], params),

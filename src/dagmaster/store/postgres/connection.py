@@ -346,7 +346,6 @@ async def _fetch_each(
 
 
 def translate_error(error: BaseException, where: str) -> DagmasterError:
-    """Return our error for an error of the driver."""
     if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
         return SchemaVersionMismatch(
             f"the database has no dagmaster tables ({error}): run `dagmaster migrate`"

@@ -47,7 +47,6 @@ class ReadOnlyPool:
             return await connection.fetch(query, params)
 
     async def row(self, query: Query, params: Mapping[str, Any]) -> asyncpg.Record | None:
-        """Run a query and return its first row, if it has one."""
         rows = await self.fetch(query, params)
         return rows[0] if rows else None
 

@@ -239,7 +239,6 @@ async def _with_timeout(answer: Awaitable[T]) -> T:
 
 
 async def _server(connection: PgConnection) -> asyncpg.Record:
-    """Return the version of the server, and the user with its rights."""
     return await _one_row(connection, _SQL["server"], {})
 
 

@@ -47,7 +47,6 @@ class PostgresFinishedTaskReader:
     async def page(
         self, task_filter: FinishedTaskFilter, *, after: Position | None = None, limit: int = 100
     ) -> FinishedTaskPage:
-        """Return finished tasks of visible jobs, newest first, from among the next `MAX_SCANNED` ones."""
         params = _params(task_filter, after)
         if params is None:
             return FinishedTaskPage([], None)

@@ -52,7 +52,6 @@ class PostgresJobFeed:
 
     @property
     def has_notifications(self) -> bool:
-        """Return whether notifications arrive: not behind a pooler without a direct URL."""
         return self._listener.can_listen
 
     async def watch(self, job_ids: Collection[str]) -> None:
@@ -84,11 +83,9 @@ class PostgresJobFeed:
             self._on_change(changed)
 
     async def __aenter__(self) -> Self:
-        """Begin to follow jobs."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Follow no job any more."""
         self._watched = set()
         await self._subscriptions.remove_feed(self._on_turn)
 
@@ -107,7 +104,6 @@ class PostgresJobFeed:
         return events
 
     async def jobs(self, job_ids: Collection[str]) -> list[JobRecord]:
-        """Return jobs without their inputs and results, newest first."""
         numbers = list(_numbers(job_ids))
         return [job_record(row) for row in await self._pool.fetch(jobs_query(), {"job_ids": numbers})]
 
@@ -119,7 +115,6 @@ class PostgresJobFeed:
         return [node_record(row) for row in await self._pool.fetch(keyed_nodes_query(), params)]
 
     async def child_counts(self, fan_outs: Collection[NodeKey]) -> Mapping[NodeKey, ChildCounts]:
-        """Count the children of fan-outs by status."""
         return await read_child_counts(self._pool, fan_outs)
 
     async def claimed_tasks(self, job_ids: Collection[str], *, limit: int) -> list[TaskRecord]:

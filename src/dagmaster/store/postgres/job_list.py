@@ -120,7 +120,6 @@ class JobQuery:
 
 @cache
 def job_query() -> Query:
-    """Return the query for one job, with its inputs and result."""
     texts = parts("job_list")
     return compile_query(
         "job_list.one", _fill("one", records=_fill("records", values=texts["values"], order=_NEWEST_FIRST))
@@ -129,7 +128,6 @@ def job_query() -> Query:
 
 @cache
 def jobs_query() -> Query:
-    """Return the query for some jobs by their ids."""
     return compile_query(
         "job_list.some", _fill("some", records=_fill("records", values="", order=_NEWEST_FIRST))
     )
@@ -137,7 +135,6 @@ def jobs_query() -> Query:
 
 @cache
 def newest_jobs_query() -> Query:
-    """Return the query for the newest job of each of some workflows."""
     return compile_query(
         "job_list.newest", _fill("newest", records=_fill("records", values="", order=_NEWEST_FIRST))
     )
@@ -173,7 +170,6 @@ def _counts_query(
 
 
 def _matches(conditions: tuple[str, ...], alternatives: _Alternatives) -> list[dict[str, str]]:
-    """Return the FROM and WHERE of each way in which a job can match."""
     equalities = {name: _equality(name) for name in JOB_FILTER}
     texts = {**equalities, **parts("job_list"), "id_prefix": _id_prefix()}
     return [
@@ -186,7 +182,6 @@ def _matches(conditions: tuple[str, ...], alternatives: _Alternatives) -> list[d
 
 
 def _equality(name: str) -> str:
-    """Return the condition of a field that has no part of its own."""
     declared = JOB_FILTER[name]
     return _fill("equality", column=declared.column, value=f":{name}::{_TYPES.get(declared.column, 'text')}")
 

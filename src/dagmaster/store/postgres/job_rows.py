@@ -29,7 +29,6 @@ def claimed_job(
     tasks: Mapping[str, str],
     batches: Sequence[StoredBatch] = (),
 ) -> ClaimedJob:
-    """Return a job with its nodes and the ids of its tasks in flight."""
     parent = None
     if row["parent_job_id"] is not None:
         parent = ParentNode(str(row["parent_job_id"]), row["parent_node_id"], row["parent_attempt"])

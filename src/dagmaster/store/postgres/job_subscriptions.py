@@ -29,11 +29,9 @@ class JobSubscription:
 
     @property
     def has_notifications(self) -> bool:
-        """Return whether notifications arrive: not behind a pooler without a direct URL."""
         return self._listener.can_listen
 
     async def wait(self, timeout_seconds: float) -> bool:
-        """Wait for the next wake-up; return whether one came."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 if self._listener.can_listen:
@@ -63,7 +61,6 @@ class JobSubscriptions:
 
     @asynccontextmanager
     async def subscribe(self, job_id: int | None) -> AsyncIterator[JobSubscription]:
-        """Listen for changes of a job."""
         subscription = JobSubscription(self.listener)
         if job_id is None:
             yield subscription
@@ -89,13 +86,11 @@ class JobSubscriptions:
         await self.listener.listen(TURNS, self._on_turn)
 
     async def remove_feed(self, on_turn: Callable[[str | None], None]) -> None:
-        """Do not call any more."""
         self._feeds.discard(on_turn)
         if not self._feeds:
             await self.listener.unlisten(TURNS)
 
     async def close(self) -> None:
-        """Close the listening connection."""
         await self.listener.close()
 
     async def _listen(self, channel: str) -> None:

@@ -43,7 +43,6 @@ class Identity:
         raise DatabaseUnavailable("all 960 machine ids are leased: stop some processes, or wait a minute")
 
     async def ensure_leased(self) -> None:
-        """Lease a machine id, or renew the lease if half of it has passed."""
         if self._name and time.monotonic() - self._renewed_at < LEASE_SECONDS / 2:
             return
         if self._name:

@@ -39,13 +39,11 @@ class PostgresMetricReader:
         self._pool = pool
 
     async def window(self, seconds: float, step_seconds: float) -> MetricWindow:
-        """Return the last so many seconds, from the start of a step on."""
         (row,) = await self._pool.fetch(_SQL["window"], {"limit": MAX_EXACT})
         since = (row["now"] - seconds) // step_seconds * step_seconds
         return MetricWindow(since, row["now"], row["pending"])
 
     async def workflows(self, since: float, *, workflow_id: str | None = None) -> list[WorkflowMetricsRecord]:
-        """Return the metrics of every workflow with finished jobs, most jobs first; or of one."""
         if workflow_id is not None and not is_storable(workflow_id):
             return []
         params = {
@@ -88,7 +86,6 @@ class PostgresMetricReader:
         ]
 
     async def history(self, workflow_id: str, since: float) -> list[PeriodRecord]:
-        """Return the periods in which jobs of a workflow finished, oldest first."""
         if not is_storable(workflow_id):
             return []
         rows = await self._pool.fetch(_SQL["history"], {"workflow_id": workflow_id, "since": since})
@@ -104,7 +101,6 @@ class PostgresMetricReader:
         ]
 
     async def node_durations(self, since: float, *, workflow_id: str | None = None) -> list[DurationBin]:
-        """Return how long nodes took that completed or failed, of all workflows or of one, shortest first."""
         if workflow_id is not None and not is_storable(workflow_id):
             return []
         rows = await self._pool.fetch(_SQL["node_durations"], {"workflow_id": workflow_id, "since": since})
@@ -113,7 +109,6 @@ class PostgresMetricReader:
     async def failures(
         self, since: float, *, workflow_id: str | None = None, per_workflow: int | None = None, limit: int
     ) -> list[FailureRecord]:
-        """Return the most frequent failures, of all workflows or of one."""
         if workflow_id is not None and not is_storable(workflow_id):
             return []
         params = {"since": since, "workflow_id": workflow_id, "per_workflow": per_workflow, "limit": limit}

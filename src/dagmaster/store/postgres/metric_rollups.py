@@ -79,7 +79,6 @@ class PostgresMetricRebuilder:
         return holder
 
     async def count(self, rebuild: int) -> CountedJobs:
-        """Count some thousand queued jobs."""
         counted = batch = 0
         for _ in range(REBUILD_BATCHES):
             batch = await self._rollups.roll_up(rebuild)

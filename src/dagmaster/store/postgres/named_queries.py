@@ -56,7 +56,6 @@ class Query:
 
 @cache
 def queries(file: str) -> Mapping[str, Query]:
-    """Read a file of queries."""
     return {
         name: compile_query(f"{file}.{name}", text, description)
         for name, description, text in _sections(file)

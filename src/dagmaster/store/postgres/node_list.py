@@ -77,7 +77,6 @@ class NodeQuery:
 
 @cache
 def nodes_query() -> Query:
-    """Return the query for some nodes of a job, by their ids."""
     texts = parts("node_list")
     conditions = f"{texts['job_id']} AND {texts['ids']}"
     return compile_query(
@@ -88,7 +87,6 @@ def nodes_query() -> Query:
 
 @cache
 def keyed_nodes_query() -> Query:
-    """Return the query for some nodes of some jobs."""
     texts = parts("node_list")
     return compile_query("node_list.keyed_nodes", f"{texts['columns']}\n{texts['of_keys']}\n{texts['task']}")
 

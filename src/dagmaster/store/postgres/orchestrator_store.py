@@ -79,7 +79,6 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         self.on_disconnect()
 
     async def register(self) -> None:
-        """Register this orchestrator, and listen for notifications."""
         await self.identity.lease()
         owner_id = int(self.identity.ids.new())
         params = {
@@ -98,7 +97,6 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         await self._side.listen(_WATCH_CHANNEL, self._watched.on_announcement)
 
     async def heartbeat(self, counters: Mapping[str, JsonValue]) -> bool:
-        """Renew the lease; return whether to drain. Raise `OwnershipLost` if the lease has expired."""
         params = {"owner_id": self.owner_id, "counters": json.dumps(counters), **self._leases}
         row = await self._side.row(_SQL["heartbeat"], params)
         if row is None:
@@ -123,7 +121,6 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         return await self._load_rows(await self._turns.fetch(_SQL["claim"], params))
 
     async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
-        """Load owned jobs, all or some, under a new epoch."""
         numbers = None if job_ids is None else [int(job_id) for job_id in job_ids]
         return await self._load_rows(
             await self._turns.fetch(_SQL["load_owned"], {"owner_id": self.owner_id, "job_ids": numbers})
@@ -134,12 +131,10 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         return split_ids(None if row is None else row["ids"])
 
     async def reclaim(self) -> list[str]:
-        """Expire dead orchestrators and release their jobs; return the ids of these jobs, in order."""
         rows = await self._side.fetch(_SQL["reclaim"], {"owner_id": self.owner_id, **self._leases})
         return [str(job_id) for job_id in sorted(row["id"] for row in rows)]
 
     async def mark_lost_tasks(self) -> list[str]:
-        """Mark tasks of expired workers as lost; return the job id of each, in order."""
         params: dict[str, Any] = {"owner_id": self.owner_id, **self._leases}
         dead = [row["worker_id"] for row in await self._side.fetch(_SQL["expired_workers"], params)]
         if not dead:
@@ -148,25 +143,20 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         return [] if row is None else [str(job_id) for job_id in row["job_ids"] or ()]
 
     async def release_stopped(self) -> int:
-        """Release unclaimed tasks that were requested to stop; return how many."""
         row = await self._turns.row(_SQL["release_stopped"], {})
         return 0 if row is None else int(row["released"])
 
     async def roll_up_metrics(self) -> int:
-        """Count a batch of finished jobs in the metrics; return how many."""
         return await self._rollups.roll_up(self.owner_id)
 
     async def prune_metrics(self, retention_seconds: float) -> int:
-        """Delete a batch of old sums; return how many workflows and periods it had."""
         return await self._rollups.prune(self.owner_id, retention_seconds)
 
     async def release_jobs(self) -> int:
-        """Release every job, for other orchestrators to claim; return how many."""
         row = await self._turns.row(_SQL["release_jobs"], {"owner_id": self.owner_id})
         return 0 if row is None else int(row["released"])
 
     async def deregister(self) -> None:
-        """Release every job and deregister."""
         try:
             await self._turns.fetch(_SQL["deregister"], {"owner_id": self.owner_id})
             await self.identity.release()
@@ -182,7 +172,6 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
     async def read_results(
         self, limit: int, quarantined: Collection[str] = (), *, after: int = 0
     ) -> list[TaskResult]:
-        """Read task results of owned jobs, but not of quarantined ones."""
         params = {
             "owner_id": self.owner_id,
             "limit": limit,
@@ -193,7 +182,6 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         return [_result(row) for row in await self._reads.fetch(_SQL["read_results"], params)]
 
     async def read_commands(self, limit: int | None, quarantined: Collection[str] = ()) -> list[Command]:
-        """Read commands to owned jobs, but not to quarantined ones."""
         params = {"owner_id": self.owner_id, "limit": limit, "quarantined": list(map(int, quarantined))}
         return [_command(row) for row in await self._reads.fetch(_SQL["read_commands"], params)]
 
@@ -221,7 +209,6 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         }
 
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
-        """Load values of fan-outs."""
         values: dict[ValueKey, Any] = {}
         number = int(job_id)
         sources = [key.node for key in keys if key.kind is ValueKind.ITEMS]
@@ -239,7 +226,6 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
     async def blob_bytes(
         self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()
     ) -> int:
-        """Return the size of the outputs of nodes, and of reported ones, that are blobs."""
         params = {"job_id": int(job_id), "node_ids": list(node_ids)}
         rows = await self._turns.fetch(_SQL["output_refs"], params) if node_ids else ()
         return await sum_sizes(

@@ -104,7 +104,6 @@ class PostgresReadStore:
         self.worker_lease_seconds = worker_lease_seconds
 
     async def close(self) -> None:
-        """Close every connection."""
         await self.subscriptions.close()
         await self.pool.close()
         await self.feed_pool.close()
@@ -119,7 +118,6 @@ class PostgresReadStore:
         limit: int = 20,
         oldest_first: bool = False,
     ) -> list[JobRecord]:
-        """Return the newest jobs that match, or the oldest; `after`: after a page of the newest."""
         query = JobQuery(job_filter, after_id=None if after is None else str(after[0]))
         page = query.page(limit, oldest_first=oldest_first)
         return [] if query.is_empty else [job_record(row) for row in await self.pool.fetch(*page)]
@@ -130,7 +128,6 @@ class PostgresReadStore:
         return None if row is None else job_record(row)
 
     async def newest_job_id(self) -> str | None:
-        """Return the id of the newest job that is not a child job."""
         row = await self.pool.row(_SQL["newest_job"], {})
         return None if row is None else str(row["id"])
 
@@ -145,7 +142,6 @@ class PostgresReadStore:
         return {JobStatus(row["status"]): row["jobs"] for row in await self.pool.fetch(*query.counts())}
 
     async def child_jobs(self, job_id: str) -> Mapping[str, tuple[str, JobStatus]]:
-        """Return the newest child job of each node: (id, status) by node id."""
         rows = await self._fetch(_SQL["child_jobs"], job_id)
         return {row["parent_node_id"]: (str(row["id"]), JobStatus(row["status"])) for row in rows}
 
@@ -158,7 +154,6 @@ class PostgresReadStore:
     # ── Nodes ──
 
     async def nodes(self, job_id: str, node_ids: Sequence[str]) -> list[NodeRecord]:
-        """Return the rows of these nodes of a job."""
         number, storable = bigint(job_id), [node_id for node_id in node_ids if is_storable(node_id)]
         if number is None or not storable:
             return []
@@ -168,21 +163,18 @@ class PostgresReadStore:
     async def list_nodes(
         self, node_filter: NodeFilter, *, after: Position | None = None, limit: int = 100
     ) -> list[NodeRecord]:
-        """Return nodes that match, with children of fan-outs."""
         query = NodeQuery(node_filter, after)
         return (
             [] if query.is_empty else [node_record(row) for row in await self.pool.fetch(*query.page(limit))]
         )
 
     async def child_counts(self, job_id: str, fan_outs: Sequence[str]) -> Mapping[str, ChildCounts]:
-        """Count the children of fan-outs by status."""
         counts = await read_child_counts(self.pool, [(job_id, fan_out) for fan_out in fan_outs])
         return {fan_out: counts[job_id, fan_out] for fan_out in fan_outs}
 
     async def node_values(
         self, job_id: str, node_id: str, *, child_of: tuple[str, int] | None = None
     ) -> NodeValues:
-        """Return the output, params and item of a node."""
         rows = await self._fetch(_SQL["node_values"], job_id, node_id=node_id) if is_storable(node_id) else []
         item_rows = []
         if child_of is not None and is_storable(child_of[0]) and 0 <= child_of[1] <= MAX_INTEGER:
@@ -202,7 +194,6 @@ class PostgresReadStore:
     async def attempts(
         self, job_id: str, node_id: str, *, after: Position | None = None, limit: int = 100
     ) -> list[AttemptRecord]:
-        """Return the attempts at a node, newest first, with the one in flight."""
         if not is_storable(node_id):
             return []
         before = MAX_INTEGER if after is None else clamp_integer(after[0])
@@ -215,7 +206,6 @@ class PostgresReadStore:
     async def tasks(
         self, task_filter: TaskFilter, *, after: Position | None = None, limit: int = 100
     ) -> list[TaskRecord]:
-        """Return tasks in flight across jobs, newest first."""
         ids = {
             name: None if text is None else bigint(text)
             for name, text in (
@@ -248,7 +238,6 @@ class PostgresReadStore:
         return waits
 
     async def backlog(self, job_id: str) -> list[QueueBacklog]:
-        """Return the unclaimed tasks of a job by queue."""
         rows = await self._fetch(_SQL["backlog"], job_id)
         if not rows:
             return []
@@ -262,7 +251,6 @@ class PostgresReadStore:
     async def footprints(
         self, job_id: str, *, after: Position | None = None, limit: int = 1000
     ) -> list[FootprintRecord]:
-        """Return the children of fan-outs that have a footprint."""
         fan_out, number = ("", -1) if after is None else (str(after[0]), clamp_integer(after[1]))
         records: list[FootprintRecord] = []
         # Not every item has a footprint: a page may need more rows than it has records.
@@ -280,7 +268,6 @@ class PostgresReadStore:
     async def pending_commands(
         self, job_id: str, *, after: Position | None = None, limit: int = 20
     ) -> list[PendingCommand]:
-        """Return the commands that no owner has processed, oldest first."""
         after_id = bigint("0" if after is None else str(after[0]))
         if after_id is None:
             return []
@@ -290,7 +277,6 @@ class PostgresReadStore:
     async def events(
         self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Collection[str] | None = None
     ) -> list[StoredEvent]:
-        """Return audit events after a number. With nodes: the job's, theirs, and every failure."""
         if after > MAX_INTEGER:
             return []
         storable = None if node_ids is None else [node_id for node_id in node_ids if is_storable(node_id)]
@@ -340,7 +326,6 @@ class PostgresReadStore:
     async def event_counts(
         self, *, since: float | None = None, until: float | None = None
     ) -> Mapping[str, int]:
-        """Count events across jobs by type."""
         params = {
             "since": clamp_time(since or 0.0),
             "until": LAST_SECOND if until is None else clamp_time(until),
@@ -356,7 +341,6 @@ class PostgresReadStore:
         limit: int = 1000,
         newest_first: bool = False,
     ) -> list[LogRecord]:
-        """Return log chunks in the order in which they were written, or in reverse."""
         params = log_params(log_filter, after)
         if params is None:
             return []
@@ -364,7 +348,6 @@ class PostgresReadStore:
         return [log_record(row) for row in rows]
 
     async def log_chunk(self, task_id: str, chunk: int) -> LogRecord | None:
-        """Return one chunk of the log of a task, if it was written."""
         params = {"task_id": bigint(task_id), "chunk": clamp_integer(chunk)}
         rows = await self.pool.fetch(_SQL["log_chunk"], params)
         return log_record(rows[0]) if rows else None
@@ -374,7 +357,6 @@ class PostgresReadStore:
     async def workflows(
         self, *, tag: str | None = None, after: Position | None = None, limit: int = 100
     ) -> list[WorkflowRecord]:
-        """Return the published workflows by id; with `tag`, if their active (else newest) version has it."""
         last = "" if after is None else str(after[0])
         if not is_storable(last) or not is_storable(tag or ""):
             return []
@@ -398,7 +380,6 @@ class PostgresReadStore:
         return await read_handlers(self.pool, after, limit, self.worker_lease_seconds)
 
     async def fleet_counts(self) -> FleetCounts:
-        """Count live orchestrators and workers."""
         row = await self.pool.row(
             _SQL["fleet_counts"],
             {"lease_seconds": self.lease_seconds, "worker_lease_seconds": self.worker_lease_seconds},
@@ -406,7 +387,6 @@ class PostgresReadStore:
         return FleetCounts(0, 0) if row is None else FleetCounts(*row.values())
 
     async def fleet(self) -> FleetRecord:
-        """Return orchestrators, workers and queues."""
         return await read_fleet(
             self.pool, lease_seconds=self.lease_seconds, worker_lease_seconds=self.worker_lease_seconds
         )
@@ -414,7 +394,6 @@ class PostgresReadStore:
     # ── Diagnosis ──
 
     async def diagnosis(self, job_id: str) -> DiagnosisFacts | None:
-        """Return the facts that explain why a job and its nodes are where they are."""
         number = bigint(job_id)
         if number is None:
             return None
@@ -426,7 +405,6 @@ class PostgresReadStore:
         )
 
     async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, JsonValue]:
-        """Return the outputs of nodes that are stored in their rows."""
         storable = [node_id for node_id in node_ids if is_storable(node_id)]
         rows = await self._fetch(_SQL["outputs"], job_id, node_ids=storable) if storable else []
         return {row["node_id"]: from_json(row["output"]) for row in rows}
@@ -435,15 +413,12 @@ class PostgresReadStore:
 
     @asynccontextmanager
     async def subscribe(self, job_id: str) -> AsyncIterator[Subscription]:
-        """Listen for changes of a job."""
         async with self.subscriptions.subscribe(bigint(job_id)) as subscription:
             yield subscription
 
     def feed(self, on_change: Callable[[str], None]) -> PostgresJobFeed:
-        """Follow many jobs; call back with the id of one that may have changed."""
         return PostgresJobFeed(self.feed_pool, self.subscriptions, on_change)
 
     async def _fetch(self, query: Query, job_id: str, **params: Any) -> list[Any]:
-        """Run a query about one job; ids are numeric."""
         number = bigint(job_id)
         return [] if number is None else await self.pool.fetch(query, {"job_id": number, **params})

@@ -75,7 +75,6 @@ class PostgresRemoteWorkers:
         return str(worker_id)
 
     async def find(self, worker_id: str, registered_by: str) -> PostgresRemoteWorker | None:
-        """Return a worker that this caller registered, unless it has expired or stopped."""
         number = bigint(worker_id)
         if number is None:
             return None
@@ -92,7 +91,6 @@ class PostgresRemoteWorkers:
         return worker
 
     async def receipt(self, task_id: str, token: int) -> AttemptStatus | None:
-        """Return what was reported of a task under this token."""
         params = {"task_id": bigint(task_id) or 0, "token": token}
         row = await self.connections.side.row(_REMOTE["receipt"], params)
         return None if row is None else AttemptStatus(row["status"])
@@ -150,7 +148,6 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         return str(self.worker_id)
 
     def waiting(self) -> AbstractContextManager[asyncio.Event]:
-        """Provide the wake-up of one request that waits for tasks."""
         return self._waiters.waiting((frozenset(self._queues), frozenset(self.handlers)))
 
     def note_queue(self, queue: str) -> None:
@@ -171,16 +168,13 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         return await self._claim(_CLAIM, params, lock=_REMOTE["share_claims"])
 
     async def claim_exclusive(self) -> ClaimedTask | None:
-        """Claim the first exclusive task if this worker holds no task."""
         tasks = await self._claim(_CLAIM_EXCLUSIVE, {"queues": self._queues}, lock=_REMOTE["lock_claims"])
         return next(iter(tasks), None)
 
     async def renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
-        """Renew the lease, and release nothing."""
         return await self._renew(held)
 
     async def keep_fingerprints(self, fingerprints: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
-        """Store fingerprints of the secrets that tasks got."""
         params = {
             "worker_id": self.worker_id,
             "task_ids": [int(task_id) for task_id in fingerprints],
@@ -200,7 +194,6 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         return True
 
     async def report_with_receipts(self, reports: Sequence[TaskReport]) -> set[str]:
-        """Report tasks and keep receipts, in one transaction."""
         query, params = self._report_statement(reports)
         receipts = {
             "worker_id": self.worker_id,
@@ -217,11 +210,9 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         return split_ids(rows[0]["task_ids"]) if rows else set()
 
     async def held_task(self, task_id: str, token: int) -> HeldTask | None:
-        """Return a task while this worker holds it under this token."""
         return next((task for task in await self._held_tasks([task_id]) if task.token == token), None)
 
     async def overdue_tasks(self, task_ids: Collection[str], grace_seconds: float) -> list[HeldTask]:
-        """Return the held tasks among these that have run for longer than their timeout and the grace."""
         held = await self._held_tasks(task_ids) if task_ids else []
         return [task for task in held if task.running_seconds > task.timeout_seconds + grace_seconds]
 

@@ -45,7 +45,6 @@ class PostgresReusableResults:
         self._leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
 
     async def load_job(self, job_id: str) -> ClaimedJob | None:
-        """Return a job as its owner would load it, without claiming it."""
         jobs = await self._load_rows(await self._connection.fetch(_SQL["load_job"], {"job_id": int(job_id)}))
         return jobs[0] if jobs else None
 
@@ -54,7 +53,6 @@ class PostgresReusableResults:
         return SourceJob(job_id, [SourceNode(*row) for row in rows])
 
     async def known_handlers(self) -> KnownHandlers:
-        """Return the handlers of live workers and their versions."""
         rows = await self._connection.fetch(_SQL["handler_versions"], self._leases)
         return KnownHandlers(
             {row["handler"]: frozenset(row["live"] or [row["last"]]) for row in rows},
@@ -62,7 +60,6 @@ class PostgresReusableResults:
         )
 
     async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """Return the last child job of each of these nodes, where it failed or was cancelled."""
         params = {
             "job_ids": [int(job_id) for job_id, _ in nodes],
             "node_ids": [node_id for _, node_id in nodes],
@@ -71,7 +68,6 @@ class PostgresReusableResults:
         return {(str(row["job_id"]), row["node_id"]): str(row["id"]) for row in rows}
 
     async def load_source_outputs(self, job_id: str, nodes: Collection[SourceNode]) -> Mapping[str, JsonText]:
-        """Return the outputs of those nodes that are unchanged."""
         params = {
             "job_id": int(job_id),
             "node_ids": [node.node_id for node in nodes],
@@ -112,5 +108,4 @@ class PostgresReusableResults:
         ]
 
     async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
-        """Return batches in order: those of these numbers, or all that were accepted."""
         return await added_nodes.load_batches(self._connection, job_id, numbers)

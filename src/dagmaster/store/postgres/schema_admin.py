@@ -29,6 +29,5 @@ class PostgresSchemaAdmin:
         return await self.state()
 
     async def history(self) -> list[SchemaVersion]:
-        """Return all versions that this code knows, oldest first."""
         revision = await schema_version.current(self._dsn)
         return await asyncio.to_thread(schema_version.history, revision)

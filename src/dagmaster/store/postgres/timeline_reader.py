@@ -26,7 +26,6 @@ class PostgresTimelineReader:
     async def rows(
         self, job_id: str, *, after: Position | None = None, limit: int = 1000
     ) -> list[TimelineRecord]:
-        """Return the attempts of a job, also those in flight, and nodes that ran without a task."""
         number = bigint(job_id)
         node_id, attempt = ("", -1) if after is None else (str(after[0]), clamp_integer(after[1]))
         if number is None or not is_storable(node_id):
@@ -35,7 +34,6 @@ class PostgresTimelineReader:
         return [TimelineRecord(*row) for row in await self._pool.fetch(_SQL["rows"], params)]
 
     async def last_children(self, job_id: str, fan_outs: Sequence[str]) -> dict[str, str]:
-        """Return of each fan-out the child that finished last, if one has."""
         number, storable = bigint(job_id), [fan_out for fan_out in fan_outs if is_storable(fan_out)]
         if number is None or not storable:
             return {}

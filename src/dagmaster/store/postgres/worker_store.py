@@ -124,7 +124,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
     async def register(
         self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None
     ) -> None:
-        """Register this worker, and listen for notifications."""
         await self.identity.lease()
         worker_id = int(self.identity.ids.new())
         self._queues = list(queues)
@@ -151,7 +150,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
     async def heartbeat(
         self, held: Collection[str], counters: Mapping[str, JsonValue]
     ) -> HeartbeatAnswer | None:
-        """Renew the lease; return what to do, or None if the worker was expired."""
         answer = await self._renew(held, json.dumps(counters))
         if answer is not None:
             await self._reconcile(held)
@@ -179,7 +177,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
         return False
 
     async def publish_handlers(self, definitions: Sequence[HandlerDefinition]) -> None:
-        """Publish the definitions of handlers that are not published yet."""
         by_key = {(each.name, each.version): each for each in definitions}
         rows = [(each.name, each.version, each.content_hash) for each in by_key.values()]
         missing = await self._side.fetch(
@@ -212,7 +209,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
     async def claim(
         self, limit: int, process_bound: Collection[str] = (), process_slots: int | None = None
     ) -> list[ClaimedTask]:
-        """Claim up to `limit` tasks, and up to `process_slots` of those that need a process."""
         queues = self._queues or await self._any_queues()
         if not queues:
             return []
@@ -223,7 +219,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
         })  # fmt: skip
 
     async def claim_exclusive(self) -> ClaimedTask | None:
-        """Claim the first exclusive task, if there is one."""
         return next(iter(await self._claim(_CLAIM_EXCLUSIVE, {"queues": self._queues})), None)
 
     async def _claim(
@@ -238,7 +233,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
         return [_claimed_task(token, *row) for row in rows]
 
     async def other_worker_has_handler(self, task_id: str, *, by_package: bool = True) -> bool:
-        """Return whether another worker could run this task: then this one leaves it to others."""
         params = {"task_id": int(task_id), "worker_id": self.worker_id, "by_package": by_package}
         row = await self._side.row(_SQL["other_worker_has_handler"], params)
         if row is not None:
@@ -246,7 +240,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
         return row is not None
 
     def rescan_queues(self) -> None:
-        """Let the next claim read which queues have tasks."""
         self._notified_queues.clear()
 
     async def _any_queues(self) -> list[str]:
@@ -259,7 +252,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
         return sorted(self._notified_queues)
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
-        """Report tasks; return the ids of the accepted reports."""
         growing = [report for report in reports if report.added_rows is not None]
         if growing:
             others = [report for report in reports if report.added_rows is None]
@@ -285,14 +277,12 @@ class PostgresWorkerStore(PostgresTaskNodes):
         return _SQL["report"], params
 
     async def release(self, reports: Sequence[TaskReport]) -> set[str]:
-        """Release tasks that were not started."""
         rows = sorted((int(report.task_id), report.token) for report in reports)
         params = {"worker_id": self.worker_id, **_columns(("task_ids", "tokens"), rows)}
         row = await self._reports.row(_SQL["release"], params)
         return split_ids(None if row is None else row["task_ids"])
 
     async def mark_started(self, running_seconds: Mapping[str, tuple[int, float]]) -> None:
-        """Store when the handlers of tasks started."""
         rows = sorted((int(task_id), token, seconds) for task_id, (token, seconds) in running_seconds.items())
         await self._journal.fetch(
             _SQL["mark_started"], _columns(("task_ids", "tokens", "running_seconds"), rows)
@@ -307,7 +297,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
             await self._journal.fetch(_SQL["append_logs"], _columns(names, part))
 
     async def checkpoint(self, checkpoints: Sequence[CheckpointWrite]) -> None:
-        """Store the newest checkpoint of each task."""
         # One row each: a statement cannot change a row twice.
         newest = {checkpoint.task_id: checkpoint for checkpoint in checkpoints}.values()
         rows = [(int(c.task_id), c.token, c.phase, c.data, json.dumps(c.artifacts)) for c in newest]
@@ -319,7 +308,6 @@ class PostgresWorkerStore(PostgresTaskNodes):
         await self._journal.fetch(_SQL["progress"], _columns(("task_ids", "tokens", "progress"), rows))
 
     async def deregister(self) -> None:
-        """Release all claimed tasks and deregister."""
         try:
             await self.release_all()
             await self.identity.release()

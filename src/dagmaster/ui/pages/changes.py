@@ -100,7 +100,6 @@ _REASONS_AGAINST: Final = {
 def nodes_change_page(
     job: JobRecord, verb: NodesChange, selected: Sequence[str], nodes: Sequence[str]
 ) -> NodesChangePage:
-    """Return the confirmation to change nodes: `nodes`, those of the selected ones that can be."""
     count = len(nodes)
     named = nodes[0] if count == 1 else format_count(count, "node")
     rest = len(selected) - count
@@ -131,7 +130,6 @@ def nodes_change_origin(job_id: str, of_node: str) -> str:
 def plan_page(
     plan: ResumePlanView, job: JobRecord, *, node_id: str = "", nodes: Sequence[str] = ()
 ) -> PlanPage:
-    """Return what a resume, or the retry of one node, would do."""
     title, action, back = f"Resume {job.name}", job_path(job.job_id, "resume"), job_path(job.job_id)
     if node_id:
         title, back = f"Retry {node_id}", node_path(job.job_id, node_id)

@@ -68,7 +68,6 @@ class BarChart:
 
 
 def throughput_chart(report: ThroughputReport) -> BarChart:
-    """Return finished jobs over time, by how they ended."""
     rows = [
         (_time(bucket.at), *_counts(bucket), f"{bucket.submitted:,}", format_optional(bucket.avg_duration))
         for bucket in report.buckets
@@ -83,7 +82,6 @@ def throughput_chart(report: ThroughputReport) -> BarChart:
 
 
 def history_chart(report: WorkflowHistoryReport) -> BarChart:
-    """Return the finished jobs of a workflow over time, by how they ended."""
     return _finished_chart(
         "Finished jobs over time",
         report.periods,

@@ -93,7 +93,6 @@ def editor_page(
     message: str = "",
     can_publish: bool = False,
 ) -> EditorPage:
-    """Return the editor with a text, and what a check of it found."""
     problems = () if result is None else result.problems
     return EditorPage(
         title=f"Edit {workflow_id}" if workflow_id else "Editor",

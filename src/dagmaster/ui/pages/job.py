@@ -325,7 +325,6 @@ def events_body(
 
 
 def values_body(job: JobDetailView) -> ValuesBody:
-    """Return inputs, result and error of a job."""
     download = f"/api/v1/jobs/{job.job_id}"
     return ValuesBody(
         inputs=json_value(job.inputs, download),

@@ -110,7 +110,6 @@ class BulkPage:
 
 
 def bulk_page(action: str, jobs: Sequence[JobRecord]) -> BulkPage:
-    """Return the confirmation of a change of several jobs."""
     is_cancel = action == "cancel"
     fitting = [
         job

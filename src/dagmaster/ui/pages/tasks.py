@@ -115,7 +115,6 @@ def tasks_page(
     cursor: str | None,
     problem: str = "",
 ) -> TasksPage:
-    """Return the list of tasks in flight, or of finished ones."""
     places = {one.worker_id: one.place for one in fleet.workers}
     return TasksPage(
         query=query,

@@ -264,7 +264,6 @@ def definition_page(head: WorkflowHead, text: str) -> WorkflowDefinitionPage:
 def versions_page(
     head: WorkflowHead, detail: WorkflowDetailView, diff: VersionDiffView | None, now: float
 ) -> WorkflowVersionsPage:
-    """Return all versions, and what differs between two of them."""
     changes = () if diff is None else tuple(map(_change_line, diff.changes))
     lines = []
     previous = None

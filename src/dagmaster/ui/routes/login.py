@@ -68,7 +68,6 @@ async def log_out(request: Request) -> Response:
 
 
 def login_page(request: Request, target: str, *, problem: str = "", failure: str = "") -> LoginPage:
-    """Return the login that leads to a page."""
     login: BrowserLogin | None = request.app.state.site.login
     if login is None:
         return LoginPage(target=target, problem=problem)

@@ -65,5 +65,4 @@ async def offline(request: Request) -> Response:
 
 @unknown.get("/ui/{path:path}", Scope.READ)
 async def unknown_page(request: Request) -> Response:
-    """Answer an address that no page has."""
     raise PageNotFound(f"there is no page {request.url.path[:200]}")
