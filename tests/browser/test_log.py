@@ -128,9 +128,11 @@ def test_a_text_that_is_split_between_two_chunks_is_found_and_its_line_is_whole(
     job_id = job(20)
     logs = database_of(visitor.server).logs
     ((task_id, number), log) = next((key, log) for key, log in logs.items() if log.job_id == job_id)
-    before, _, after = log.text.partition("e 7 of the log")
-    log.text = f"{before}e 7 o"
-    logs[task_id, number + 1] = replace(log, text=f"f the log{after}")
+    before, _, after = log.record.text.partition("e 7 of the log")
+    position = (log.record.at, task_id, number + 1)
+    rest = log.record._replace(text=f"f the log{after}", position=position)
+    log.record = log.record._replace(text=f"{before}e 7 o")
+    logs[task_id, number + 1] = replace(log, record=rest)
     page = open_log(visitor, job_id)
     page.get_by_label("Search this log").fill("line 7 of")
     expect(page.locator(".log-line")).to_have_count(1)

@@ -228,7 +228,7 @@ class MemoryWorld:
 
     async def log(self, task_id: str) -> list[str]:
         return [
-            log.text
+            log.record.text
             for (of, _), log in sorted(self.database.logs.items(), key=lambda item: item[0])
             if of == task_id
         ]

@@ -37,10 +37,11 @@ class ChildProgress:
     """How many children of a fan-out have which status. `stopped`: skipped or cancelled."""
 
     total: int
-    completed: int
-    failed: int
-    stopped: int
-    in_flight: int
+    completed: int = 0
+    failed: int = 0
+    stopped: int = 0
+    in_flight: int = 0
+    """Dispatched, claimed or running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

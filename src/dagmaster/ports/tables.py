@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from dagmaster.ports.table_schemas import TableSpec
 
@@ -15,15 +15,11 @@ if TYPE_CHECKING:
 class TableInfo:
     """The content of a table. The bbox is in its own coordinate system."""
 
-    name: str
+    spec: TableSpec
     href: str
     rows: int
     chunks: tuple[str, ...] = ()
-    srid: int = 4326
     bbox: tuple[float, float, float, float] | None = None
-    columns: Mapping[str, str] = field(default_factory=dict)
-    geometry_type: str = "Geometry"
-    geometry_column: str = "geometry"
     media_type: str = ""
 
 

@@ -41,16 +41,34 @@ def _time_of_reading(values: Mapping[str, Any], read_at: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRecord(SecretRecord):
-    """A job. `status` is WAITING while only a person, a signal, a timer or a child job can move it."""
+class JobStatusRecord(SecretRecord):
+    """A job, and how far it is."""
 
     job_id: str
+    status: JobStatus
+    is_cancelling: bool
+    event_seq: int
+    nodes_total: int
+    nodes_finished: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord(
+    JobStatusRecord,
+    order={
+        "status": "content_hash",
+        "is_cancelling": "status",
+        "nodes_total": "deadline_at",
+        "nodes_finished": "nodes_total",
+        "event_seq": "nodes_finished",
+    },
+):
+    """A job. `status` is WAITING while only a person, a signal, a timer or a child job can move it."""
+
     name: str
     workflow_id: str
     version: int
     content_hash: str
-    status: JobStatus
-    is_cancelling: bool
     run: int
     priority: int
     submitted_by: str
@@ -66,9 +84,6 @@ class JobRecord(SecretRecord):
     resumed_at: Timestamp | None
     finished_at: Timestamp | None
     deadline_at: Timestamp | None
-    nodes_total: int
-    nodes_finished: int
-    event_seq: int
     error: JsonObject | None = field(metadata=SECRETS)
     owner: OwnerRecord | None = None
     read_at: Timestamp = field(metadata=derived(_time_of_reading))

@@ -101,7 +101,7 @@ class MockHandlers:
             if rng.random() < 0.1 and self._is_failing:  # noqa: PLR2004
                 raise PermanentError("drawn to fail permanently", kind="mock")
             raise RuntimeError("drawn to fail")
-        output = self._shapes.of.get(static, Shape(Kind.OBJECT)).draw(rng)
+        output = self._shapes.of.get(static, Shape(Requirement(kind=Kind.OBJECT))).draw(rng)
         return {**output, "node": ctx.node_id, "attempt": ctx.attempt} if isinstance(output, dict) else output
 
 

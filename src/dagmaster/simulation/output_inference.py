@@ -321,7 +321,8 @@ class Shapes:
         """Give both operands of a sum or a comparison the same kind: numbers, if nothing is known."""
         for left, right, scope in self._same_kind:
             both = [*self._denoted(left, scope), *self._denoted(right, scope)]
-            most_certain = max(both, key=lambda shape: shape.certainty, default=Shape())
+            known = [shape.known for shape in both]
+            most_certain = max(known, key=lambda one: one.certainty, default=Shape().known)
             for shape in both:
                 shape.require(
                     Requirement(

@@ -49,30 +49,36 @@ class Requirement:
     min_items: int = 0
     nonzero: bool = False
 
+    def merge(self, more: Requirement) -> Requirement:
+        """Return both as one. Of two kinds, the more certain one counts."""
+        is_surer = more.kind is not None and more.certainty > self.certainty
+        surer = more if is_surer else self
+        if more.only and not self.only:
+            choices = more.choices
+        elif self.only:
+            choices = self.choices
+        else:
+            choices = (*self.choices, *(one for one in more.choices if one not in self.choices))
+        return Requirement(
+            kind=surer.kind,
+            certainty=surer.certainty,
+            choices=choices,
+            only=self.only or more.only,
+            min_items=max(self.min_items, more.min_items),
+            nonzero=self.nonzero or more.nonzero,
+        )
+
 
 @dataclass(slots=True)
 class Shape:
-    """What is known of a value."""
+    """What is known of a value: what all its readers require."""
 
-    kind: Kind | None = None
-    certainty: int = 0
-    choices: list[JsonValue] = field(default_factory=list)
-    only: bool = False
-    min_items: int = 0
-    nonzero: bool = False
+    known: Requirement = field(default_factory=lambda: Requirement(certainty=0))
     keys: dict[str, Shape] = field(default_factory=dict)
     items: Shape | None = None
 
     def require(self, requirement: Requirement) -> None:
-        """Add a requirement. Of two kinds, the more certain one counts."""
-        if requirement.kind is not None and requirement.certainty > self.certainty:
-            self.kind, self.certainty = requirement.kind, requirement.certainty
-        if requirement.only and not self.only:
-            self.choices, self.only = list(requirement.choices), True
-        elif not self.only:
-            self.choices += [choice for choice in requirement.choices if choice not in self.choices]
-        self.min_items = max(self.min_items, requirement.min_items)
-        self.nonzero = self.nonzero or requirement.nonzero
+        self.known = self.known.merge(requirement)
 
     def at(self, key: str | int) -> Shape:
         if isinstance(key, str):
@@ -87,12 +93,7 @@ class Shape:
         return self.items
 
     def absorb(self, other: Shape) -> None:
-        self.require(
-            Requirement(
-                kind=other.kind, certainty=other.certainty, choices=tuple(other.choices), only=other.only
-            )
-        )
-        self.require(Requirement(min_items=other.min_items, nonzero=other.nonzero))
+        self.require(other.known)
         for key, inner in other.keys.items():
             self.keys.setdefault(key, Shape()).absorb(inner)
         if other.items is not None:
@@ -100,15 +101,16 @@ class Shape:
 
     def draw(self, rng: random.Random, index: int | None = None) -> Any:
         """Draw a value of this shape. `index`: of an item of a list."""
-        match self.kind:
+        known = self.known
+        match known.kind:
             case Kind.OBJECT:
                 return {key: inner.draw(rng) for key, inner in self.keys.items()}
             case Kind.LIST:
-                count = rng.randint(self.min_items, max(MAX_ITEMS, self.min_items))
+                count = rng.randint(known.min_items, max(MAX_ITEMS, known.min_items))
                 return [self.inside().draw(rng, number) for number in range(count)]
-        if self.choices and (self.only or rng.random() < _CHOICE_SHARE):
+        if known.choices and (known.only or rng.random() < _CHOICE_SHARE):
             return self._draw_choice(rng)
-        match self.kind:
+        match known.kind:
             case Kind.TEXT:
                 return rng.choice(TEXTS)
             case Kind.BOOLEAN:
@@ -116,10 +118,11 @@ class Shape:
             case None if index is not None:
                 return index
             case _:
-                return rng.choice(NUMBERS[1:] if self.nonzero else NUMBERS)
+                return rng.choice(NUMBERS[1:] if known.nonzero else NUMBERS)
 
     def _draw_choice(self, rng: random.Random) -> Any:
-        choices = [choice for choice in self.choices if choice] if self.nonzero else self.choices
+        known = self.known
+        choices = [choice for choice in known.choices if choice] if known.nonzero else known.choices
         return rng.choice(choices or [1])
 
 
@@ -174,10 +177,10 @@ def _learn(shape: Shape, schema: Mapping[str, Any], defs: Mapping[str, Any], lev
     if level > MAX_LEVELS:
         return
     shape.require(requirement_of(schema))
-    if shape.kind is Kind.OBJECT:
+    if shape.known.kind is Kind.OBJECT:
         for key, inner in schema.get("properties", {}).items():
             _learn(shape.keys.setdefault(key, Shape()), inner, defs, level + 1)
-    elif shape.kind is Kind.LIST and isinstance(schema.get("items"), dict):
+    elif shape.known.kind is Kind.LIST and isinstance(schema.get("items"), dict):
         _learn(shape.inside(), schema["items"], defs, level + 1)
 
 

@@ -22,6 +22,7 @@ from dagmaster.application.views import CommandView, JobStatus
 from dagmaster.client import following
 from dagmaster.client.retries import Retries
 from dagmaster.errors import JobNotFound, NodeNotFound, ServerUnavailable
+from dagmaster.ports.read_records import LogRecord
 from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.store.memory.database import StoredLog
 from dagmaster.store.memory.read_store import MemoryReadStore
@@ -167,6 +168,11 @@ def test_the_list_of_jobs_is_yielded_again_when_one_changes(server):
     run(server, main)
 
 
+def a_log(job_id: str, chunk: int, text: str) -> StoredLog:
+    now = time.time()
+    return StoredLog(job_id, LogRecord("greet", 1, now, text, (now, "1", chunk)))
+
+
 def test_logs_come_as_they_are_written_and_once_each(server):
     store = server.services.application.read
     assert isinstance(store, MemoryReadStore)
@@ -175,12 +181,12 @@ def test_logs_come_as_they_are_written_and_once_each(server):
     async def main(client: AsyncClient) -> None:
         job_id = await submitted(client)
         texts = []
-        logs["1", 0] = StoredLog(job_id, "greet", 1, time.time(), "one\n")
+        logs["1", 0] = a_log(job_id, 0, "one\n")
         async for log in client.follow_logs(job_id, node_id="greet"):
             texts.append(log.text)
             if log.text == "one\n":
                 await asyncio.to_thread(server.restart)
-                logs["1", 1] = StoredLog(job_id, "greet", 1, time.time(), "two\n")
+                logs["1", 1] = a_log(job_id, 1, "two\n")
             elif log.text == "two\n":
                 await client.send_signal(job_id, "go")
         assert texts == ["one\n", "two\n"]

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from dagmaster.ports.read_records import LogRecord
 from dagmaster.store.memory.database import MemoryDatabase, StoredLog
 from dagmaster.store.memory.read_store import MemoryReadStore
 from dagmaster.ui.pages.job import MAX_VALUE
@@ -31,9 +32,9 @@ async def a_job_with_a_log(pages: Pages, size: int, count: int) -> str:
     assert isinstance(read, MemoryReadStore)
     database: MemoryDatabase = read._database
     for number in range(1, count + 1):
-        database.logs["5", number] = StoredLog(
-            job_id, "a", 1, float(number), f"{number:06d} ".ljust(size - 1) + "\n"
-        )
+        text = f"{number:06d} ".ljust(size - 1) + "\n"
+        at = float(number)
+        database.logs["5", number] = StoredLog(job_id, LogRecord("a", 1, at, text, (at, "5", number)))
     return job_id
 
 

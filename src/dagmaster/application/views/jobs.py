@@ -8,10 +8,10 @@ from typing import Any
 
 from dagmaster.application.views.events_and_logs import CommandView
 from dagmaster.engine.diagnosis.reasons import ReasonCode
-from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
+from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
 from dagmaster.json_types import JsonObject, JsonValue
 from dagmaster.ports.command_kinds import RUN_AGAIN
-from dagmaster.records.jobs import JobRecord
+from dagmaster.records.jobs import JobRecord, JobStatusRecord
 from dagmaster.records.nodes import ChildrenRecord, NodeRecord, NodeStatusRecord
 from dagmaster.records.record import SECRET_INPUTS, SECRETS, Record, Timestamp, derived
 
@@ -65,15 +65,9 @@ class JobDetailView(JobRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobProgressView(Record):
+class JobProgressView(JobStatusRecord):
     """How far a job is: small enough to be polled."""
 
-    job_id: str
-    status: JobStatus
-    is_cancelling: bool
-    event_seq: int
-    nodes_total: int
-    nodes_finished: int
     duration_seconds: float | None
 
     @property

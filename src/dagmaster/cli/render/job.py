@@ -15,6 +15,7 @@ from rich.text import Text
 from dagmaster.application.views import TERMINAL_NODE, JobStatus, Kind, NodeStatus
 from dagmaster.cli.render.text import DIM, duration, format_rate, local_time
 from dagmaster.cli.suggested_commands import format_blocking_reasons
+from dagmaster.local.turn_updates import ChildProgress
 from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
@@ -61,21 +62,11 @@ _MIN_ROWS: Final = 3
 _SECONDS_A_MINUTE: Final = 60
 
 
-@dataclass(slots=True)
-class FanOutLine:
-    """The children of a fan-out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FanOutLine(ChildProgress):
+    """The children of a fan-out. `cancelled` and `running` are None if they are not known."""
 
-    `in_flight`: dispatched, claimed or running; `running` is None if it is not known.
-
-    `stopped`: skipped or cancelled; `cancelled` is None if it is not known how many of them were.
-    """
-
-    total: int
-    completed: int = 0
-    failed: int = 0
-    stopped: int = 0
     cancelled: int | None = None
-    in_flight: int = 0
     claimed: int = 0
     running: int | None = None
     rate: float | None = None

@@ -6,7 +6,7 @@ Both receive the same updates.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 import click
@@ -127,18 +127,8 @@ class LiveDisplay:
             started=state.started,
             ended=state.ended,
             progress=state.progress,
-            fan_out=None if update.children is None else _fan_out_line(update.children),
+            fan_out=None if update.children is None else FanOutLine(**asdict(update.children)),
         )
-
-
-def _fan_out_line(children: ChildProgress) -> FanOutLine:
-    return FanOutLine(
-        total=children.total,
-        completed=children.completed,
-        failed=children.failed,
-        stopped=children.stopped,
-        in_flight=children.in_flight,
-    )
 
 
 class PlainDisplay:

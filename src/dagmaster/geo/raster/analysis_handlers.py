@@ -160,12 +160,12 @@ def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
     return Zonal(zones=rows, zone_count=len(zones), stats_url=str(uri))
 
 
-class PredictParams(RasterParams, CogParams):
-    """The raster, the model, and how it is applied."""
+class PredictionOptions(BaseModel):
+    """How a model is applied.
 
-    model: str = Field(
-        description="The href of an ONNX model with one float input: batch, bands, rows, columns."
-    )
+    It receives zeros where there is no data. A model with a fixed input size overrides `window`.
+    """
+
     window: int = Field(default=256, ge=8, le=4096, description="Window width and height in pixels.")
     overlap: int = Field(default=32, ge=0, le=1024, description="Pixels discarded on each side of a window.")
     bands: list[int] | None = Field(default=None, description="The input bands; by default all.")
@@ -173,6 +173,14 @@ class PredictParams(RasterParams, CogParams):
     offset: float = 0.0
     classes: bool = Field(
         default=False, description="Write the index of the strongest channel, not the channels."
+    )
+
+
+class PredictParams(PredictionOptions, RasterParams, CogParams):
+    """The raster, the model, and how it is applied."""
+
+    model: str = Field(
+        description="The href of an ONNX model with one float input: batch, bands, rows, columns."
     )
 
 
@@ -194,13 +202,13 @@ def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
     with require_extra("raster"):
         from dagmaster.geo.gdal import gdal_env
     with require_extra("ml"):
-        from dagmaster.geo.raster.prediction import PredictionOptions, write_prediction
+        from dagmaster.geo.raster.prediction import write_prediction
     source, model = (
         fetch_raster(ctx, params.uri(ctx), subdataset=params.subdataset),
         local_file(ctx, ctx.blobs.resolve(params.model)),
     )
-    pixel_params = params.model_dump(include={"window", "overlap", "bands", "scale", "offset", "classes"})
-    prediction, origin = PredictionOptions(**pixel_params), Origin.of_files(ctx, source, model)
+    pixel_params = params.model_dump(include=set(PredictionOptions.model_fields))
+    origin = Origin.of_files(ctx, source, model)
     options = params.options(origin)
 
     def write(target: Path) -> None:
@@ -211,7 +219,7 @@ def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
                 options,
                 ctx.share,
                 model=model.path.read_bytes(),
-                prediction=prediction,
+                prediction=params,
                 on_window=_progress_reporter(ctx, "window"),
             )
 

@@ -137,11 +137,17 @@ def _publish_warped(
 ) -> CogResult:
     with require_extra("raster"):
         from dagmaster.geo.raster.cog_writer import convert_to_cog
+        from dagmaster.geo.raster.georeferences import Placement
         from dagmaster.geo.raster.grids import Warp
-    options = {"resampling", "nodata", "resolution", "georeference", "ground_height"}
-    warp_params = params.model_dump(include=options)
-    pixel_params: dict[str, Any] = {"target_crs": params.target_crs, **warp_params}
-    warp = Warp(crs=params.target_crs, dem=None if dem is None else dem.path, **warp_params)
+    pixel_options = params.model_dump(include={"resampling", "nodata", "resolution"})
+    place_options = params.model_dump(include={"georeference", "ground_height"})
+    pixel_params: dict[str, Any] = {"target_crs": params.target_crs, **pixel_options, **place_options}
+    placement = Placement(
+        choice=place_options.get("georeference", "auto"),
+        dem=None if dem is None else dem.path,
+        ground_height=place_options.get("ground_height", 0.0),
+    )
+    warp = Warp(crs=params.target_crs, placement=placement, **pixel_options)
     origin = Origin.of_files(ctx, *([source] if dem is None else [source, dem]))
 
     def write(target: Path) -> None:

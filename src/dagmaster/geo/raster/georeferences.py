@@ -61,19 +61,25 @@ class Georeference:
         return _suggest(self.crs, crs, width, height, resolution=resolution, rpcs=self.rpcs, **heights)
 
 
-def find_georeference(
-    raster: DatasetReader,
-    choice: GeoreferenceChoice = "auto",
-    *,
-    dem: str | None = None,
-    ground_height: float = 0.0,
-) -> Georeference:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """By which of its georeferences a raster is placed, and the heights of the ground for RPCs."""
+
+    choice: GeoreferenceChoice = "auto"
+    dem: str | None = None
+    """The path of a raster of heights."""
+    ground_height: float = 0.0
+
+
+def find_georeference(raster: DatasetReader, placement: Placement | None = None) -> Georeference:
     """Return the chosen georeference of a raster, or the first of geotransform, control points and RPCs.
 
     A DEM asks for RPCs. A raster without a georeference is `invalid_input`.
     """
-    known = list(_georeferences(raster, dem, ground_height))
-    kind = "rpcs" if choice == "auto" and dem is not None else choice
+    placement = placement or Placement()
+    choice = placement.choice
+    known = list(_georeferences(raster, placement.dem, placement.ground_height))
+    kind = "rpcs" if choice == "auto" and placement.dem is not None else choice
     if kind == "auto":
         return known[0] if known else _reject_unlocated(raster)
     chosen = next((georeference for georeference in known if georeference.kind == kind), None)

@@ -28,7 +28,7 @@ from dagmaster.geo.raster.earth_positions import (
     is_on_earth,
 )
 from dagmaster.geo.raster.footprints import raster_footprint
-from dagmaster.geo.raster.georeferences import Georeference, find_georeference, require_heights
+from dagmaster.geo.raster.georeferences import Georeference, Placement, find_georeference, require_heights
 from dagmaster.geo.raster.nodata import choose_nodata
 from dagmaster.geo.raster.projection_bounds import normalize_longitudes, require_representable
 from dagmaster.geo.raster.vrts import VrtSource, has_mask, is_alpha_last, mask_band, open_vrt
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from rasterio.crs import CRS
     from rasterio.io import DatasetReader
 
-    from dagmaster.geo.raster.georeferences import GeoreferenceChoice
     from dagmaster.ports.handler_services import Share
 
 EXACT_TOLERANCE: Final = 0.0
@@ -90,13 +89,7 @@ class Warp:
     """For pixels without a source pixel; by default the source's own value, or NaN for floats."""
     tolerance: float = 0.125
     """The position error in pixels, as GDAL's default; `EXACT_TOLERANCE` is slower."""
-    georeference: GeoreferenceChoice = "auto"
-    dem: str | None = None
-    """The path of the heights of the ground, for RPCs."""
-    ground_height: float = 0.0
-
-    def find_georeference(self, raster: DatasetReader) -> Georeference:
-        return find_georeference(raster, self.georeference, dem=self.dem, ground_height=self.ground_height)
+    placement: Placement | None = None
 
 
 def raster_grid(raster: DatasetReader) -> Grid:
@@ -144,7 +137,7 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool 
 
     `whole`: all its pixels will be written, so their number is limited.
     """
-    georeference = warp.find_georeference(raster)
+    georeference = find_georeference(raster, warp.placement)
     try:
         source = located_grid(raster, georeference)
         if warp.crs is None and warp.resolution is None:
@@ -304,7 +297,7 @@ def open_warped(raster: DatasetReader, grid: Grid, warp: Warp) -> Iterator[Any]:
     Names, units and colours of its bands are kept. Pixels without a source pixel are nodata; where an integer
     type has no nodata value, they are masked. Pixels that the source masks stay masked.
     """
-    georeference = warp.find_georeference(raster)
+    georeference = find_georeference(raster, warp.placement)
     is_grid = georeference.kind == "grid"
     size = (grid.width, grid.height)
     if is_grid and grid == raster_grid(raster):

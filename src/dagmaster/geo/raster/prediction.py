@@ -5,7 +5,6 @@ Windows overlap, and only the middle of each is kept: predictions are worse at t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,32 +20,15 @@ from dagmaster.geo.raster.grids import raster_grid, require_north_up
 from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
+    from dagmaster.geo.raster.analysis_handlers import PredictionOptions
     from dagmaster.geo.raster.cog_writer import CogOptions
     from dagmaster.ports.handler_services import Share
 
 _TENSOR_RANK: Final = 4
 _NO_CLASS: Final = 255
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionOptions:
-    """How a model is applied.
-
-    It receives `pixel * scale + offset` as floats, and zeros where there is no data.
-    """
-
-    window: int = 256
-    """Window width and height in pixels; a model with a fixed input size overrides it."""
-    overlap: int = 32
-    """Pixels discarded on each side."""
-    bands: Sequence[int] | None = None
-    scale: float = 1.0
-    offset: float = 0.0
-    classes: bool = False
-    """Write the index of the strongest channel as a byte, not the channels."""
 
 
 def write_prediction(

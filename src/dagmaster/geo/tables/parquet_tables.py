@@ -105,15 +105,11 @@ class ParquetTables:
             infos = {file.stem: arrow_features.read_file_info(file) for file in self._chunks(table)}
             boxes = [info.bbox for info in infos.values() if info.bbox is not None]
             return TableInfo(
-                name=table,
+                spec=spec,
                 href=self._folder(table).absolute().as_uri(),
                 rows=sum(info.rows for info in infos.values()),
                 chunks=tuple(infos),
-                srid=spec.srid,
                 bbox=bbox_union(boxes) if boxes else None,
-                columns=dict(spec.columns),
-                geometry_type=spec.geometry_type,
-                geometry_column=spec.geometry_column,
                 media_type="application/vnd.apache.parquet",
             )
 

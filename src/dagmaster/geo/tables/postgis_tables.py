@@ -141,15 +141,11 @@ class PostgisTables:
             rows = connection.execute(command).fetchall()
         boxes = [(row[2], row[3], row[4], row[5]) for row in rows if row[2] is not None]
         return TableInfo(
-            name=table,
+            spec=spec,
             href=self._href(table),
             rows=sum(row[1] for row in rows),
             chunks=tuple(row[0] for row in rows),
-            srid=spec.srid,
             bbox=bbox_union(boxes) if boxes else None,
-            columns=dict(spec.columns),
-            geometry_type=spec.geometry_type,
-            geometry_column=spec.geometry_column,
             media_type="application/vnd.postgresql.table",
         )
 

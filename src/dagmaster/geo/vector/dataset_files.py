@@ -18,7 +18,7 @@ from dagmaster.geo.formats.directories import fetch_directory, is_directory
 from dagmaster.geo.formats.driver_rules import drivers_of_suffix, file_types
 from dagmaster.geo.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIVERS
 from dagmaster.geo.result_uris import safe_name
-from dagmaster.geo.source_files import local_file, modified_at, name_in_errors
+from dagmaster.geo.source_files import LocalFile, local_file, modified_at, name_in_errors
 from dagmaster.geo.vector.content_checks import JSON_FORMATS, check_content
 from dagmaster.geo.vector.wide_integers import quote_wide_integers
 from dagmaster.text_format import library_words
@@ -34,7 +34,7 @@ ZIP_SUFFIXES: Final = (".zip", ".shz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class Fetched(LocalFile):
     """A local file or directory of features.
 
     `sha256` covers all its files; `modified` is in seconds since 1970.
@@ -43,11 +43,7 @@ class Fetched:
     `wide_integers`: how many integers beyond 64 bits it has, which are read as text.
     """
 
-    uri: BlobUri
-    path: Path
     formats: tuple[str, ...]
-    size: int
-    sha256: str
     modified: float | None
     wide_integers: int = 0
 

@@ -15,6 +15,7 @@ from dagmaster.geo.vector.models import (
     Generalized,
     Prepared,
     PrepareParams,
+    Registered,
     SimplifyParams,
     StacParams,
     Uploaded,
@@ -118,17 +119,10 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
     )
     pipeline.delete_prepared(ctx, saved_href)
     return Completed(
-        table=prepared.table,
-        href=described.href,
-        rows=described.rows,
+        **dict(Registered.model_validate(described, from_attributes=True)),
         chunks=len(prepared.chunks),
         resumed_from=done,
         schema=prepared.table_schema,
         counts=prepared.counts,
         crs=prepared.crs,
-        bbox=described.bbox,
-        item=described.item,
-        item_id=described.item_id,
-        collection_id=described.collection_id,
-        is_registered=described.is_registered,
     )

@@ -16,9 +16,6 @@ Outside = Literal["fail", "clip"]
 Curves = Literal["linearize", "fail"]
 CURVE_STEP_DEGREES = 4.0
 """GDAL's default, too."""
-IS_REGISTERED = (
-    "False for a table without extent: its geometries are all null or empty, and a catalog needs a place."
-)
 
 
 class VectorSource(SourceParams):
@@ -195,8 +192,8 @@ class StacParams(BaseModel):
     )
 
 
-class Described(BaseModel):
-    """A registered table."""
+class Registered(BaseModel):
+    """A table, and its item in the catalog."""
 
     item: dict[str, Any]
     item_id: str
@@ -205,7 +202,15 @@ class Described(BaseModel):
     href: str
     rows: int
     bbox: list[float] | None
-    is_registered: bool = Field(description=IS_REGISTERED)
+    is_registered: bool = Field(
+        description="False for a table without extent: its geometries are all null or empty, and a catalog needs a"
+        " place."
+    )
+
+
+class Described(Registered):
+    """A registered table."""
+
     removed_rows: int = Field(description="Rows of chunks of earlier runs.")
 
 
@@ -248,21 +253,13 @@ class CompleteParams(PrepareParams):
     when: str | None = None
 
 
-class Completed(BaseModel):
+class Completed(Registered):
     """A loaded and registered table."""
 
     model_config = ConfigDict(populate_by_name=True)
 
-    table: str
-    href: str
-    rows: int
     chunks: int
     resumed_from: int = Field(description="How many chunks earlier attempts had uploaded.")
     table_schema: TableSchema = Field(alias="schema")
     counts: dict[str, Any]
     crs: str
-    bbox: list[float] | None
-    item: dict[str, Any]
-    item_id: str
-    collection_id: str
-    is_registered: bool = Field(description=IS_REGISTERED)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.handler_definitions import HandlerDefinition
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
     from dagmaster.ports.json_text import JsonText
+    from dagmaster.ports.read_records import LogRecord
     from dagmaster.ports.remote_workers import NewWorker
     from dagmaster.store.memory.added_nodes import JobBatch
     from dagmaster.store.memory.metrics import JobSample
@@ -131,10 +132,7 @@ class StoredLog:
     """A chunk of the log of a task."""
 
     job_id: str
-    node_id: str
-    attempt: int
-    at: float
-    text: str
+    record: LogRecord
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def is_log_selected(
     logs: Mapping[tuple[str, int], StoredLog], key: tuple[str, int], log_filter: LogFilter
 ) -> bool:
-    log = logs[key]
+    log = logs[key].record
     return (
         (log_filter.since is None or log.at >= log_filter.since)
         and (log_filter.until is None or log.at <= log_filter.until)
@@ -26,12 +26,12 @@ def is_log_selected(
 
 
 def _has_word(logs: Mapping[tuple[str, int], StoredLog], key: tuple[str, int], log_filter: LogFilter) -> bool:
-    text = logs[key].text.encode("utf-8", "surrogatepass")
+    text = logs[key].record.text.encode("utf-8", "surrogatepass")
     if any(_has_or_begins(text, word.encode()) for word in log_filter.words):
         return True
     task_id, chunk = key
     before = logs.get((task_id, chunk - 1))
-    begins_in_line = chunk > 1 and (before is None or not before.text.endswith("\n"))
+    begins_in_line = chunk > 1 and (before is None or not before.record.text.endswith("\n"))
     return log_filter.contains is not None and begins_in_line
 
 

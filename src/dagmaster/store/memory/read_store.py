@@ -317,9 +317,9 @@ class MemoryReadStore:
     ) -> list[LogRecord]:
         last = None if after is None else (float(after[0]), _number(after[1]), int(after[2]))
         chunks = [
-            (key, LogRecord(log.node_id, log.attempt, log.at, log.text, (log.at, task_id, chunk)))
+            (key, log.record)
             for (task_id, chunk), log in self._database.logs.items()
-            for key in [(log.at, int(task_id), chunk)]
+            for key in [(log.record.at, int(task_id), chunk)]
             if (last is None or (key < last if newest_first else key > last))
             and log.job_id == job_id
             and is_log_selected(self._database.logs, (task_id, chunk), log_filter)
@@ -330,11 +330,7 @@ class MemoryReadStore:
 
     async def log_chunk(self, task_id: str, chunk: int) -> LogRecord | None:
         log = self._database.logs.get((task_id, chunk))
-        return (
-            None
-            if log is None
-            else LogRecord(log.node_id, log.attempt, log.at, log.text, (log.at, task_id, chunk))
-        )
+        return None if log is None else log.record
 
     # ── Workflows ──
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.served_handlers import has_handler
 from dagmaster.engine.status import AttemptStatus, Isolation
+from dagmaster.ports.read_records import LogRecord
 from dagmaster.ports.run_queues import is_run_queue, is_served
 from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, DrainRequest, HeartbeatAnswer
 from dagmaster.ports.task_source import ClaimedTask
@@ -250,10 +251,10 @@ class MemoryWorkerStore(MemoryTaskNodes):
         for chunk in chunks:
             task = self._database.claimed_task(chunk.task_id, chunk.token)
             if task is not None:
-                log = StoredLog(
-                    task.job_id, task.node_id, task.attempt, self._database.clock.now(), chunk.text
-                )
-                self._database.logs.setdefault((chunk.task_id, chunk.chunk), log)
+                now = self._database.clock.now()
+                position = (now, chunk.task_id, chunk.chunk)
+                record = LogRecord(task.node_id, task.attempt, now, chunk.text, position)
+                self._database.logs.setdefault((chunk.task_id, chunk.chunk), StoredLog(task.job_id, record))
 
     async def checkpoint(self, checkpoints: Sequence[CheckpointWrite]) -> None:
         stored = self._database.checkpoints

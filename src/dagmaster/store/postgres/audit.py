@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import asyncpg
@@ -64,17 +63,6 @@ SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """How many rows were checked, and the violations."""
-
-    jobs: int
-    nodes: int
-    events: int
-    violations: tuple[Violation, ...]
-    invariants: int = len(INVARIANTS)
-
-
 async def audit(
     connection: asyncpg.Connection[asyncpg.Record],
     *,
@@ -83,7 +71,7 @@ async def audit(
     worker_lease_seconds: float = 6.0,
     jobs_at_once: int = JOBS_AT_ONCE,
     on_progress: Callable[[int, int], None] | None = None,
-) -> Audit:
+) -> AuditBatch:
     """Check all jobs, or one; services may keep running.
 
     Call `on_progress` with the jobs checked so far, and all.
@@ -123,17 +111,9 @@ class PostgresInvariantAuditor:
             position = await auditor.check_batch(position, low, high, JOBS_AT_ONCE)
             while job_id is not None and position is not None:
                 position = await auditor.check_batch(position, low, high, JOBS_AT_ONCE)
-            result = auditor.result()
             if position is None:
                 await self.close()
-        return AuditBatch(
-            result.jobs,
-            result.nodes,
-            result.events,
-            result.invariants,
-            result.violations,
-            next_position=position,
-        )
+        return auditor.result(position)
 
     async def newer_outputs(self, outputs: Sequence[OutputName]) -> list[Violation]:
         """Look the names up, all of them in one query."""
@@ -200,10 +180,16 @@ class _Auditor:
         self._violations: dict[str, list[Violation]] = {name: [] for name in INVARIANTS}
         self.jobs = self._nodes = self._events = 0
 
-    def result(self) -> Audit:
+    def result(self, next_position: AuditPosition | None = None) -> AuditBatch:
         """Return what was checked, with the violations by invariant."""
-        violations = [violation for name in INVARIANTS for violation in self._violations[name]]
-        return Audit(self.jobs, self._nodes, self._events, tuple(violations))
+        return AuditBatch(
+            jobs=self.jobs,
+            nodes=self._nodes,
+            events=self._events,
+            invariants=len(INVARIANTS),
+            violations=tuple(violation for name in INVARIANTS for violation in self._violations[name]),
+            next_position=next_position,
+        )
 
     async def count_jobs(self) -> int:
         return int(await self._value(_JOBS["total"], {}))
