@@ -1,7 +1,7 @@
 """dagmaster runs durable workflows.
 
-The public names and their modules are in `__init__.pyi`, where type checkers read them. They are imported when they are
-first used, so that `import dagmaster` is fast.
+The public names and their modules are in `__init__.pyi`, where type checkers read them. They are imported on
+first use, so that `import dagmaster` is fast.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class JsonTextRedactor:
 
 
 def _before_escape(text: str, start: int, end: int) -> int:
-    """Return the end, or the position before it if that has the backslash of an escape, which goes on after the end."""
+    """Return the end, or the position before it if an escape begins there and goes on after the end."""
     backslashes = end - start - len(text[start:end].rstrip("\\"))
     return end - backslashes % 2
 
@@ -219,7 +219,7 @@ class _SecretPattern:
 
 
 def _escaped_variants(secret: str) -> set[str]:
-    """Return the secret as it is, and as `repr`, JSON and `storable_text` escape it: a password may have a quote."""
+    """Return the secret as it is, and as `repr`, JSON and `storable_text` escape it: it may have a quote."""
     escaped = {repr(secret)[1:-1], *_json_escaped(secret)}
     return {secret, storable_text(secret), *map(storable_text, escaped)}
 

@@ -78,7 +78,7 @@ def storable_text(text: str) -> str:
 
 
 def library_words(library: str, error: BaseException | str) -> str:
-    """Return what a library reports, to append to a sentence of ours: ` (GDAL: …)`; empty if it reports nothing.
+    """Return what a library reports, to append to our sentence: ` (GDAL: …)`; empty if it reports nothing.
 
     It is one line, shortened, and without the directories of this machine. SQLite's quotes the statement that
     failed, which means nothing to a user: that is left out.

@@ -1,7 +1,7 @@
 """Compares large outputs with the rows of their jobs: what was written before commits were lost.
 
-After a failover to a standby that had not received the last commits, or after a restore, the database is older
-than the outputs of workers. Tasks of these attempts run again; what they did elsewhere is done twice.
+After a failover to a standby that had not received the last commits, or after a restore, the database is
+older than the outputs of workers. Tasks of these attempts run again; what they did elsewhere is done twice.
 """
 
 from __future__ import annotations

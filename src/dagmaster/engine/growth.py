@@ -281,8 +281,8 @@ def _name_in_use(spec: Spec, existing: Spec) -> NodesRejected:
         message = (
             f"the job has a node {spec.id!r} already, which {spec.added_by!r} added before, in this"
             " attempt or an earlier one, by a call with other content: a retry repeats the calls of at_once"
-            " as they were, or gives other names. What is added without at_once is part of the job only if the"
-            " attempt succeeds"
+            " as they were, or gives other names. What is added without at_once is part of the job only if"
+            " the attempt succeeds"
         )
     return NodesRejected(message, [spec.id])
 

@@ -169,10 +169,17 @@ def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
     elif spec.code_fingerprint is not None:
         secrets = _code_alone(spec.code_fingerprint)
     return NewTask(
-        task_id, owned.job.id, task.node, spec.handler, task.attempt, task.text, secrets, spec.timeout_seconds,
+        task_id,
+        owned.job.id,
+        task.node,
+        spec.handler,
+        task.attempt,
+        task.text,
+        secrets,
+        spec.timeout_seconds,
         queue=owned.new.queue or spec.queue,
         isolation=isolation_after(owned.job.nodes[task.node].shared_losses),
-    )  # fmt: skip
+    )
 
 
 def _references(places: Any, hide: Any, code_fingerprint: str | None) -> str:

@@ -68,8 +68,8 @@ class AuditRecord(
 ):
     """A change: who made what of which object.
 
-    `key_id`: the key of the request, as several keys may have the name of the actor; of a token `oidc:` and its
-    subject; null: a user of the database.
+    `key_id`: the key of the request, as several keys may have the name of the actor; of a token `oidc:` and
+    its subject; null: a user of the database.
     """
 
     entry_id: str

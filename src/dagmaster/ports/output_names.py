@@ -1,4 +1,4 @@
-"""The names of large outputs. A name says which attempt or turn wrote the blob, so blobs can be compared with rows."""
+"""The names of large outputs. A name says which attempt or turn wrote the blob, to compare it with rows."""
 
 from __future__ import annotations
 

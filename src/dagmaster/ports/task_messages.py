@@ -34,7 +34,8 @@ VERSION = 1
 class TaskMessage(QueuedTask):
     """One attempt at a node, for a worker. `params` may contain secrets: they are not in the repr.
 
-    The queue, to which tasks that it adds go, and the isolation are not part of the JSON: the worker knows them.
+    The queue, to which tasks that it adds go, and the isolation are not part of the JSON: the worker knows
+    them.
     """
 
     params: dict[str, Any] = field(default_factory=dict, repr=False)

@@ -140,7 +140,7 @@ def _success_rate(outcomes: OutcomesRecord) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodRecord(OutcomesRecord, order={"at": ""}):
-    """The jobs of a workflow that finished within `period_seconds` from `at` on; seconds of the completed ones."""
+    """The jobs of a workflow that finished in `period_seconds` from `at` on; seconds of completed ones."""
 
     at: Timestamp
     p50_duration: float | None = None

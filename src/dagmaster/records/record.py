@@ -68,8 +68,8 @@ class Record:
     def __init_subclass__(cls, *, documented: str = "", order: Mapping[str, str] | None = None) -> None:
         """Name the schema. A dataclass with slots makes its class twice: what the first was told stays.
 
-        `order`: keys, each with the one that it stands after in the JSON, or "" for the top; the others have the order
-        of the fields, those of base classes first.
+        `order`: keys, each with the one that it stands after in the JSON, or "" for the top; the others
+        have the order of the fields, base classes first.
         """
         if order is not None:
             cls.order = {**cls.order, **order}

@@ -38,7 +38,7 @@ class AuditView(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputAuditView(Record):
-    """How many large outputs were compared, and the first of those that are newer than the rows of their jobs."""
+    """How many large outputs were compared, and the first ones that are newer than their jobs' rows."""
 
     is_valid: bool
     outputs_total: int

@@ -145,10 +145,11 @@ def _options_in_source(entrypoint: str, _version: tuple[int, int] | None) -> Map
 
 
 def _read_options(entrypoint: str) -> Mapping[str, Any]:
-    """Return the options of the `@task` decorator of a function from its source, without importing its module.
+    """Return the options of a function's `@task` decorator from its source, without importing its module.
 
-    Only literals are read: what a name or a call in a decorator stands for is known when the module is imported.
-    If one option is no literal, none of them applies: a task has all options of its function, or none.
+    Only literals are read: what a name or a call in a decorator stands for is known when the module is
+    imported. If one option is not a literal, none of them applies: a task has all options of its function, or
+    none.
     """
     definition = find_definition(entrypoint)
     if definition is None:

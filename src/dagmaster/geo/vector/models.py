@@ -203,8 +203,8 @@ class Registered(BaseModel):
     rows: int
     bbox: list[float] | None
     is_registered: bool = Field(
-        description="False for a table without extent: its geometries are all null or empty, and a catalog needs a"
-        " place."
+        description="False for a table without extent: its geometries are all null or empty, and a catalog"
+        " needs a place."
     )
 
 

@@ -219,12 +219,7 @@ def read_diagnosis(
     registered = workers(database, worker_lease_seconds)
     owners = orchestrators(database, lease_seconds)
     owner = owners.get(job.owner_id or "")
-    in_flight = {
-        node_id: task
-        for node_id, node in job.nodes.items()
-        if node.row.status is NodeStatus.DISPATCHED
-        and (task := database.queue.get(node.task_id or "")) is not None
-    }
+    in_flight = _in_flight(database, job)
     waiting = {task.queue for task in in_flight.values() if task.worker_id is None}
     cancels = [event.by for event in job.events if event.type == EventType.CANCEL_REQUESTED]
     return DiagnosisFacts(
@@ -240,19 +235,36 @@ def read_diagnosis(
             node_id: _in_flight_task(database, task, registered, worker_lease_seconds)
             for node_id, task in in_flight.items()
         },
-        reports={
-            stored.result.node_id: _finished_attempt(database, stored)
-            for stored in database.results.values()
-            if stored.result.job_id == job_id
-        },
-        attempts={
-            node_id: _finished_attempt(database, stored)
-            for node_id, node in job.nodes.items()
-            if node.row.status in TERMINAL_NODE - {NodeStatus.SKIPPED}
-            and (stored := database.attempts.get((job_id, node_id, node.row.attempt))) is not None
-        },
+        reports=_unread_reports(database, job_id),
+        attempts=_last_attempts(database, job),
         queues={queue: queue_state(registered.values(), queue) for queue in sorted(waiting)},
     )
+
+
+def _in_flight(database: MemoryDatabase, job: StoredJob) -> dict[str, StoredTask]:
+    return {
+        node_id: task
+        for node_id, node in job.nodes.items()
+        if node.row.status is NodeStatus.DISPATCHED
+        and (task := database.queue.get(node.task_id or "")) is not None
+    }
+
+
+def _unread_reports(database: MemoryDatabase, job_id: str) -> dict[str, FinishedAttempt]:
+    return {
+        stored.result.node_id: _finished_attempt(database, stored)
+        for stored in database.results.values()
+        if stored.result.job_id == job_id
+    }
+
+
+def _last_attempts(database: MemoryDatabase, job: StoredJob) -> dict[str, FinishedAttempt]:
+    return {
+        node_id: _finished_attempt(database, stored)
+        for node_id, node in job.nodes.items()
+        if node.row.status in TERMINAL_NODE - {NodeStatus.SKIPPED}
+        and (stored := database.attempts.get((job.new.id, node_id, node.row.attempt))) is not None
+    }
 
 
 def _service(

@@ -26,7 +26,7 @@ from dagmaster.records.metrics import (
 from dagmaster.store.metric_rules import bin_seconds, duration_bin, failure_message, top_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
@@ -82,17 +82,6 @@ def _sample(job: StoredJob, finished_at: float) -> JobSample:
     started_at = job.started_at
     if job.row.run > 1:
         started_at = max(event.at for event in job.events if event.type == EventType.JOB_RESUMED)
-    nodes = [
-        NodeSample(
-            top_node(node.row.id),
-            node.row.status,
-            None if node.started_at is None else max(0.0, node.finished_at - node.started_at),
-            max(0, node.row.attempt - 1),
-        )
-        for node in job.nodes.values()
-        if node.row.finished_seq is not None and node.row.total is None and node.finished_at is not None
-        if job.row.run == 1 or node.finished_at >= (started_at or 0.0)
-    ]
     error: dict[str, Any] = job.error or {}
     message = (error.get("cause") or {}).get("message") or error.get("message") or ""
     return JobSample(
@@ -101,9 +90,19 @@ def _sample(job: StoredJob, finished_at: float) -> JobSample:
         job.row.status,
         finished_at,
         None if started_at is None else max(0.0, finished_at - started_at),
-        tuple(nodes),
+        tuple(_node_samples(job, started_at or 0.0)),
         (top_node(error.get("node") or ""), failure_message(message)),
     )
+
+
+def _node_samples(job: StoredJob, run_started_at: float) -> Iterator[NodeSample]:
+    """Yield the nodes that finished in the last run of a job, without fan-outs: their children count."""
+    for node in job.nodes.values():
+        if node.row.finished_seq is None or node.row.total is not None or node.finished_at is None:
+            continue
+        if job.row.run == 1 or node.finished_at >= run_started_at:
+            seconds = None if node.started_at is None else max(0.0, node.finished_at - node.started_at)
+            yield NodeSample(top_node(node.row.id), node.row.status, seconds, max(0, node.row.attempt - 1))
 
 
 class MemoryMetricReader:

@@ -1,4 +1,4 @@
-"""Tasks across jobs, in flight or finished: filters in the address, who ran them, how long executions took."""
+"""Tasks across jobs, in flight or finished: filters in the address, who ran them, how long they took."""
 
 from __future__ import annotations
 

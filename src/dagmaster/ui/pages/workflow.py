@@ -1,4 +1,4 @@
-"""A workflow: how its jobs do, its graph, its definition, its versions and what differs between two of them."""
+"""A workflow: how its jobs do, its graph, its definition, its versions and what differs between two."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def versions_page(
 def choose_versions(
     detail: WorkflowDetailView, before: int | None, after: int | None
 ) -> tuple[int | None, int | None]:
-    """Return the two versions to compare: those that are named, else the last two; None if there is only one."""
+    """Return the versions to compare: the named ones, else the last two; None if there is only one."""
     numbers = [one.version for one in detail.versions]
     if after is None:
         after = numbers[-1]
