@@ -1,7 +1,7 @@
 """Repeat the randomised tests of `make test` with new seeds for hours: `make soak MINUTES=30`.
 
 A soak continues from the last seed. The counts accumulate in `.soak.json`, which is not part of the repository, and are
-printed beside their targets. A round that fails ends the soak with exit code 1 and prints how to repeat it:
+printed next to their targets. A round that fails ends the soak with exit code 1 and prints how to repeat it:
 `python -m tests.soak ROUND SEED`.
 """
 

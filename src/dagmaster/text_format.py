@@ -55,7 +55,7 @@ def format_error(error: dict[str, Any]) -> str:
 
 
 def error_text(error: dict[str, Any]) -> str:
-    """Return the message of an error, with the exception's name unless the handler chose a kind of its own.
+    """Return the message of an error, with the exception's name unless the handler chose its own kind.
 
     The message of an exception often means nothing without its name: that of a KeyError is only the key.
     """

@@ -30,12 +30,12 @@ def test_tasks_that_a_killed_task_added_run_once():
 
 
 def test_a_task_that_kills_its_worker_fails_and_its_neighbours_complete():
-    # It dies once beside the others; then its child process dies alone.
+    # It dies once next to the others; then its child process dies alone.
     assert play(scenarios.poison_workers(kills_worker=False)) == {"poison": 1}
 
 
 def test_a_task_that_kills_its_worker_even_from_a_child_process_is_run_alone_until_it_fails():
-    # Up to three times beside others; then alone: max_lost is 1.
+    # Up to three times next to others; then alone: max_lost is 1.
     deaths = play(scenarios.poison_workers(kills_worker=True))["poison"]
     assert 2 <= deaths <= 5
 

@@ -1,4 +1,4 @@
-"""A rolling upgrade with real processes: services of the previous schema run on this one, beside services of this code.
+"""A rolling upgrade with real processes: services of the previous schema run on this one, next to services of this code.
 
 Their code is that of the commit before the last migration was added, from the history of this repository.
 """

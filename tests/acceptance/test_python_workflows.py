@@ -209,7 +209,7 @@ def test_an_export_names_the_workflows_of_child_jobs_and_writes_them_to_a_folder
     code, target, folder = str(tmp_path / "calls.py"), str(tmp_path / "one.yaml"), tmp_path / "all"
     (tmp_path / "calls.py").write_text(CHILDREN)
     assert (
-        "it runs child: export these beside it"
+        "it runs child: export these next to it"
         in dagmaster("workflows", "export", f"{code}:parent", "-o", target).stderr
     )
     assert "it runs" not in dagmaster("workflows", "export", f"{code}:child").stderr

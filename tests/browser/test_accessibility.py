@@ -77,7 +77,7 @@ SCROLLBARS = """() => [
     ...[...document.querySelectorAll(".table-wrap")].filter((wrap) => wrap.checkVisibility() && wrap.scrollWidth > wrap.clientWidth),
     ...[...document.querySelectorAll(".tabs")].filter((tabs) => tabs.scrollHeight > tabs.clientHeight),
 ].map((element) => `${location.pathname}: ${element.className} scrolls: ${element.innerText.slice(0, 200)}`)"""
-"""All columns of a table are seen, and tabs have no scrollbar beside them."""
+"""All columns of a table are seen, and tabs have no scrollbar next to them."""
 
 
 def violations(page: Page, rules: dict[str, Any] = WCAG) -> list[str]:

@@ -1,4 +1,4 @@
-"""How the server serves: beside an orchestrator, with TLS, behind a proxy, several on one database, and its stop."""
+"""How the server serves: next to an orchestrator, with TLS, behind a proxy, several on one database, and its stop."""
 
 from __future__ import annotations
 

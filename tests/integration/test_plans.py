@@ -248,7 +248,7 @@ async def check_plans(world: PostgresWorld, statistics: str) -> None:
 
 
 async def begin(world: PostgresWorld, plans: Plans, *, analyze: bool = False) -> Played:
-    """Start a fan-out beside many other jobs of the same orchestrator."""
+    """Start a fan-out next to many other jobs of the same orchestrator."""
     orchestrator = await world.orchestrator()
     await fill(world, owner=orchestrator.owner_id, crowd=CROWD)
     if analyze:

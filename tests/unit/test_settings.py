@@ -159,7 +159,11 @@ def test_all_wrong_settings_are_reported_at_once_each_with_its_variable(environm
         ("DAGMASTER_LOG_LEVEL", "loud", "must be debug, info, warning or error, not 'loud'."),
         ("RUN_MODE", "gateway", "must be orchestrator or worker, not 'gateway'."),
         ("DAGMASTER_RASTER_TILE_SIZE", "100", "must be a multiple of 16, not '100'."),
-        ("DAGMASTER_VECTOR_TARGET_CRS", "4326", "must be written AUTHORITY:CODE, as EPSG:4326, not '4326'."),
+        (
+            "DAGMASTER_VECTOR_TARGET_CRS",
+            "4326",
+            "must be written AUTHORITY:CODE, such as EPSG:4326, not '4326'.",
+        ),
         ("DAGMASTER_DEFAULT_QUEUE", "q" * 200, "must have at most 128 characters, not"),
         ("DAGMASTER_METRICS_KEY", "short-secret", "must have at least 20 characters."),
         (

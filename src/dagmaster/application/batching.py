@@ -31,7 +31,7 @@ class Batcher(Generic[T, R]):
         result: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._pending.append((item, result))
         if self._worker is None:
-            # In a context of its own: a batch is part of no caller's trace.
+            # In a separate context: a batch is part of no caller's trace.
             self._worker = asyncio.create_task(self._run(), context=contextvars.Context())
         # A caller that is cancelled leaves its item in the batch.
         return await asyncio.shield(result)

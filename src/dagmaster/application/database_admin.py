@@ -92,7 +92,7 @@ async def audit_batch(
     """Check the invariants of the next batch of jobs, or of one job.
 
     A batch has at most a thousand jobs, and a bounded number of events unless it is one job. It is read in a
-    snapshot of its own; services may keep running.
+    separate snapshot; services may keep running.
     """
     if job_id is not None and not (job_id.isascii() and job_id.isdigit() and int(job_id) <= LARGEST_INT):
         raise JobNotFound(f"there is no job {job_id!r}")

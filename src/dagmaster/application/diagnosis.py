@@ -93,7 +93,7 @@ async def why_node(app: Application, job_id: str | None, node_id: str) -> NodeWh
 
 
 async def job_reason(app: Application, job_id: str | None) -> ReasonView:
-    """Return the reason that matters most in a job, without those of its nodes."""
+    """Return the reason that matters most in a job, leaving out its nodes' reasons."""
     return _job_reason(await _explain(app, await find_job(app, job_id)))
 
 

@@ -91,7 +91,7 @@ def _submitted(event: StoredEvent) -> str:
 
 
 _ISOLATIONS: Final = {
-    "process": ", to run in a child process of its own",
+    "process": ", to run in a separate child process",
     "exclusive": ", to run alone on it",
 }
 

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 _FIRST_BATCH: Final = 1
 _NO_BATCH: Final = 2**31 - 1
-"""The number of a batch that is only checked: the names of its nodes are those of no stored batch."""
+"""The number of a batch that is only checked: no stored batch has the names of its nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphJobRequest(JobOptions):
-    """A job with a graph of its own."""
+    """A job with its own graph."""
 
     part: GraphPart
 

@@ -17,7 +17,7 @@ def parse_job_filter(*, now: float, **texts: Any) -> JobFilter:
     """Return the filter of these parameters; raise `QueryInvalid` with the name of one that is not valid."""
     if texts.get("version") is not None and texts.get("workflow_id") is None:
         raise QueryInvalid(
-            "name the workflow, too; versions of different workflows have nothing in common", field="version"
+            "also name the workflow; versions of different workflows have nothing in common", field="version"
         )
     values = {}
     for name, one in JOB_FILTER.items():

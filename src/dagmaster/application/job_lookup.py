@@ -19,7 +19,7 @@ LAST: Final = "last"
 
 
 async def find_job(app: Application, job_id: str | None) -> JobRecord:
-    """Return a job by its id; the newest one for None or `last`. Raise `JobNotFound` if there is none."""
+    """Return a job by its id; the newest one for None or `last`. Raise `JobNotFound` if it does not exist."""
     if job_id in (None, LAST):
         job_id = await app.read.newest_job_id()
     if job_id is None:
@@ -35,7 +35,7 @@ async def load_value(app: Application, value: Any, ref: str | None, *, max_bytes
 
     An unreadable blob becomes an object that says so.
 
-    `max_bytes`: a larger blob is not read, and becomes such an object, too.
+    `max_bytes`: a larger blob is not read, and also becomes such an object.
     """
     if ref is None:
         return value

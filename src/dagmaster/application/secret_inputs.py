@@ -1,6 +1,6 @@
 """Redact secret inputs before anything leaves `application`.
 
-Errors and messages are redacted when they are written, too. Here it is done again for everything that is
+Errors and messages are also redacted when they are written. Here it is done again for everything that is
 returned, so that a value which a later version stores unredacted does not get out.
 """
 

@@ -22,7 +22,7 @@ class SharedCalls(Generic[R]):
         """Return the result of the call that runs for a key, or of this one; all callers get its error."""
         task = self._running.get(key)
         if task is None:
-            # In a context of its own: it is part of no caller's trace.
+            # In a separate context: it is part of no caller's trace.
             task = asyncio.create_task(call(), context=contextvars.Context())
             self._running[key] = task
             task.add_done_callback(lambda ended: self._end(key, ended))

@@ -216,7 +216,7 @@ def _fill_references(
 
 
 def _read_output(node: Mapping[str, Any], node_id: str, within: Sequence[str | int] = ()) -> Any:
-    """Return the output of a node, or a part of it; raise `EvaluationFailed` if there is none."""
+    """Return the output of a node, or a part of it; raise `EvaluationFailed` if it has none."""
     if "output" not in node:
         raise EvaluationFailed(
             f"there is no result of {node_id}: it has not completed", path=f"nodes.{node_id}.output"
@@ -232,7 +232,7 @@ def _read_output(node: Mapping[str, Any], node_id: str, within: Sequence[str | i
 
 
 def fill_place(into: Any, path: Sequence[str | int], value: Any, depth: int = 0) -> Any:
-    """Return a copy with this value at a path; what is beside the path is shared.
+    """Return a copy with this value at a path; what is next to the path is shared.
 
     Raise `EvaluationFailed` if not.
 

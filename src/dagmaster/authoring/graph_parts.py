@@ -42,7 +42,7 @@ class TaskPart:
     `definition` has the keys of a node but its dependencies; `references` are [path, id of a task, path].
 
     A node that collects results (`sources` of its definition) waits for them without a dependency for each.
-    `params`: those of the task as JSON, if they are not part of the definition, which many tasks may share.
+    `params`: the task's params as JSON, if they are not part of the definition, which many tasks may share.
     """
 
     id: int
@@ -98,7 +98,7 @@ class GraphPart:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> GraphPart:
-        """Return a part from its JSON; raise ValueError, TypeError or KeyError if it is none."""
+        """Return a part from its JSON; raise ValueError, TypeError or KeyError if it is not one."""
         return cls(
             [TaskPart(*columns) for columns in body["tasks"]],
             [GroupPart(*columns) for columns in body["groups"]],
@@ -280,7 +280,7 @@ def _known(names: Mapping[int, str], number: int) -> str:
     name = names.get(number)
     if name is None:
         raise NodesRejected(
-            f"task or group {number} is not part of this graph: add it, too, or remove the dependency"
+            f"task or group {number} is not part of this graph: also add it, or remove the dependency"
         )
     return name
 

@@ -96,7 +96,7 @@ def _drop_key(part: Any, key: str | int, meant: str | None) -> None:
 
 
 def _drop_contradiction(raw: dict[str, Any], loc: Path, model: type[BaseModel]) -> None:
-    """Replace keys that do not go together: those of a wait, or of a branch."""
+    """Replace keys that do not go together, in a wait or a branch."""
     if model is schema.WaitModel:
         for key in ("seconds", "until", "timeout_seconds"):
             raw.pop(key, None)

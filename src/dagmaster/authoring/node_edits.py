@@ -179,7 +179,7 @@ class _Edit:
         return self._data.get("nodes") or {}
 
     def node(self, node_id: str) -> dict[str, Any]:
-        """Return a node; raise `WorkflowEditRejected` if there is none of this name."""
+        """Return a node; raise `WorkflowEditRejected` if no node has this name."""
         if node_id not in self.nodes:
             raise WorkflowEditRejected(f"there is no node {truncate(node_id)!r} in the file")
         node = self.nodes[node_id]

@@ -1,4 +1,4 @@
-"""Workflow files beside each other: a child job's workflow is found in the directory of its parent."""
+"""Workflow files next to each other: a child job's workflow is found in the directory of its parent."""
 
 from __future__ import annotations
 

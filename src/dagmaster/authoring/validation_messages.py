@@ -100,7 +100,7 @@ _MISSING: Final = {
 
 
 def keys_at(model: type[BaseModel], loc: Path) -> list[str]:
-    """Return the valid keys at a location: those of the model, or of a nested model."""
+    """Return the valid keys at a location, of the model or a nested one."""
     inside: dict[str, type[BaseModel]] = {"branches": schema.BranchModel, "inputs": schema.InputModel}
     return list(inside.get(str(loc[0]) if loc else "", model).model_fields)
 

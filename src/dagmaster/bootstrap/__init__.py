@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = None) -> Registry:
-    """Return the built-in handlers, those of the settings, of installed packages and of these modules."""
+    """Return the handlers that are built in, in the settings, in installed packages or in these modules."""
     from dagmaster.sdk.handler_registry import discover
     from dagmaster.settings import load_settings
 

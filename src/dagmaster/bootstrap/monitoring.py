@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_metrics_port(settings: Settings, port: int | None = None) -> ProcessMetrics | None:
-    """Serve the metrics of this process on a port (default: that of the settings); None if there is none."""
+    """Serve the metrics of this process on a port (default: the settings' port); None without one."""
     port = settings.metrics_port if port is None else port
     if port is None:
         return None

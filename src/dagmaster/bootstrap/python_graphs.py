@@ -1,4 +1,4 @@
-"""Wires what code that manages jobs needs beside the application layer."""
+"""Wires what code that manages jobs needs in addition to the application layer."""
 
 from __future__ import annotations
 

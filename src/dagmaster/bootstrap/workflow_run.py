@@ -37,7 +37,7 @@ def run(workflow: Workflow[..., R], /, **inputs: Any) -> R:
 
     Raise `InputsInvalid` before anything starts if the inputs do not fit, and `JobFailed` if the job did not
     complete; its note is the traceback of the task that failed. Coroutines run on an event loop, plain
-    functions on threads of this process, so functions of a script or a notebook work, too. It may be called
+    functions on threads of this process, so functions of a script or a notebook also work. It may be called
     where a loop is running.
     """
     return run_blocking(run_async(workflow, **inputs))
@@ -83,13 +83,13 @@ async def run_async(workflow: Workflow[..., R], /, **inputs: Any) -> R:
     if workflow.returns_mapping is None:
         result = None
     elif not workflow.returns_mapping:
-        # By position: the value of a secret input is redacted in keys, too.
+        # By position: the value of a secret input is also redacted in keys.
         (result,) = result.values()
     return result  # type: ignore[no-any-return]
 
 
 def _registry(workflow: Workflow[..., Any], settings: Settings) -> Registry:
-    """Return the workflow's tasks; if it names others, also those of imported modules and known handlers."""
+    """Return the workflow's tasks; if it names others, also imported tasks and known handlers."""
     from dagmaster.bootstrap import find_handlers
 
     tasks = workflow.handlers(settings.python_queue or settings.default_queue or DEFAULT_QUEUE)

@@ -29,7 +29,7 @@ class WorkflowReloader:
     """Publishes the workflow files of paths, and knows the modules that have their tasks.
 
     `folder`: its YAML files are published by others, and again here when they change. `modules`: the handlers
-    of workers; `watched_modules`: those whose files are watched, too.
+    of workers; `watched_modules`: modules whose files are also watched.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of HOST:PORT; raise a usage error for another text."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and int(port) <= MAX_PORT):
-        raise click.UsageError(f"{text!r} is not an address: write HOST:PORT, as 127.0.0.1:{PORT}")
+        raise click.UsageError(f"{text!r} is not an address: write HOST:PORT, such as 127.0.0.1:{PORT}")
     return host.strip("[]"), int(port)
 
 

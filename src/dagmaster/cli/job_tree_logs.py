@@ -105,7 +105,7 @@ class JobTreeLogs:
 
     async def _logs(self, source: _Source, *, follow: bool) -> AsyncGenerator[PathLog]:
         is_root = source is self._root
-        # Nodes of child jobs have attempts of their own.
+        # Nodes of child jobs have their own attempts.
         node_id, attempt = (self._node_id, self._attempt) if is_root else (None, None)
         chunks = self._system.call(
             follow_logs, source.job_id, node_id=node_id, attempt=attempt, follow=follow

@@ -103,7 +103,7 @@ def is_in_module(path: pathlib.Path | str) -> bool:
 
 
 def load_registry(modules: Iterable[str]) -> Registry:
-    """Return the built-in handlers, those of the settings, and those named on the command line."""
+    """Return the handlers that are built in, named in the settings or on the command line."""
     from dagmaster.bootstrap import find_handlers
 
     with command_errors():

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(SubmissionMethods, JobMethods, SystemMethods):
-    """A client of a server. The address and the key are those of DAGMASTER_URL and DAGMASTER_KEY by default.
+    """A client of a server. The address and the key default to DAGMASTER_URL and DAGMASTER_KEY.
 
     Requests that may be repeated (reads, and whatever carries an idempotency key, as every submission does)
-    are repeated if the server is unreachable, overloaded or unavailable. Errors are those of
+    are repeated if the server is unreachable, overloaded or unavailable. They raise the errors of
     `dagmaster.errors`.
     """
 

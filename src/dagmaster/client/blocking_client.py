@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Client(SubmissionMethods, JobMethods, SystemMethods):
     """A client of a server.
 
-    The address and the key are those of DAGMASTER_URL and DAGMASTER_KEY by default.
+    The address and the key default to DAGMASTER_URL and DAGMASTER_KEY.
     """
 
     def __init__(

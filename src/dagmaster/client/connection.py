@@ -162,7 +162,9 @@ def path_of(*parts: str) -> str:
 def check_url(url: str) -> str:
     """Return the address of a server without a slash at its end; raise `SettingsInvalid` if it is not one."""
     if not url:
-        raise SettingsInvalid("there is no address of a server: set DAGMASTER_URL, as http://127.0.0.1:8420")
+        raise SettingsInvalid(
+            "there is no address of a server: set DAGMASTER_URL, such as http://127.0.0.1:8420"
+        )
     parts = urlsplit(url)
     if parts.username is not None or parts.password is not None:
         # The address is not repeated: it may contain the key.

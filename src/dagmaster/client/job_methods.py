@@ -67,7 +67,7 @@ class JobMethods:
     def job_detail(self, job_id: str | None, *, with_children: bool = False) -> Request:
         """Return one job with its values and nodes; `last` is the newest.
 
-        `with_children`: those of fan-outs, too.
+        `with_children`: also the children of fan-outs.
         """
         query = {"children": True} if with_children else {}
         return get("jobs", job_id or LAST, **query)
@@ -264,7 +264,7 @@ class JobMethods:
         path = ["nodes"] if node_filter.job_id is None else ["jobs", node_filter.job_id, "nodes"]
         if node_filter.parent_node_id is not None:
             if node_filter.job_id is None:
-                raise QueryInvalid("parent_node_id is a fan-out of one job: name its job_id, too")
+                raise QueryInvalid("parent_node_id is a fan-out of one job: also name its job_id")
             path += [node_filter.parent_node_id, "children"]
         query = {
             "status": status_names(node_filter.statuses),

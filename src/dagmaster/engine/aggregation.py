@@ -47,7 +47,7 @@ def _concat(outputs: Sequence[JsonValue]) -> JsonObject:
 
 def _sum(outputs: Sequence[JsonValue]) -> JsonValue:
     numbers = [value for value in _all_values(outputs) if _is_number(value)]
-    # `fsum` makes no rounding errors of its own, but turns a sum of whole numbers into a float.
+    # `fsum` adds no rounding errors, but turns a sum of whole numbers into a float.
     has_fraction = any(isinstance(number, float) for number in numbers)
     return math.fsum(numbers) if has_fraction else sum(numbers)
 

@@ -54,7 +54,7 @@ UNPROVEN: Final = frozenset(
 ran."""
 
 MAX_SHARED_LOSSES: Final = 10
-"""Further losses beside other tasks are charged, too. Only workers that know no isolation lead there."""
+"""Further losses next to other tasks are also charged. Only workers that know no isolation lead there."""
 
 
 def _job_started(step: Step, _: JobStarted) -> None:
@@ -150,9 +150,8 @@ def _task_lost(step: Step, event: TaskLost) -> None:
     spec = node.spec
     limit = spec.retry.max_lost if isinstance(spec, TaskSpec) else 0
     times = "once" if node.lost_attempts == 1 else f"{node.lost_attempts} times"
-    when = (
-        "while it ran nothing else" if event.alone else f"after {node.shared_losses} times beside other tasks"
-    )
+    losses = f"after {node.shared_losses} times next to other tasks"
+    when = "while it ran nothing else" if event.alone else losses
     error = failure("lost", f"its worker died {times} {when} (max_lost {limit})")
     if _end_stopped(step, node, error):
         return

@@ -116,7 +116,7 @@ def child_settled(step: Step, fan: FanOut, child: Node) -> None:
         and fan.status is NodeStatus.RUNNING
         and not (step.job.ending or fan.stopped)
     ):
-        # A child of a fan-out that has not started again may settle, too: it was cancelled.
+        # A child of a fan-out that has not started again may also settle: it was cancelled.
         admit(step, fan)
 
 

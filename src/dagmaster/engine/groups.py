@@ -120,7 +120,7 @@ def shown_status(node_id: str, status: NodeStatus, begun: Collection[str]) -> No
 
 
 def with_leaf(requires: Gate | None, leaf: Leaf | None) -> Gate | None:
-    """Return a dependency expression that needs this leaf, too."""
+    """Return a dependency expression that also needs this leaf."""
     if leaf is None:
         return requires
     if requires is None:
@@ -220,7 +220,7 @@ class _GroupLinker:
         return self.entries[group_id]
 
     def _with_entry(self, spec: Spec) -> Gate | None:
-        """Return what a member waits for: its own dependencies, and those of its group."""
+        """Return what a member waits for: its own dependencies, and its group's."""
         requires = spec.requires
         if spec.group is None or (requires is not None and self._waits_for_member(requires, spec.group)):
             return requires

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeBatch:
-    """Nodes and groups to add, with the dependencies that were written; `links`: those of existing nodes."""
+    """Nodes and groups to add, with their dependencies; `links`: new dependencies of existing nodes."""
 
     numbers: tuple[int, ...]
     specs: tuple[Spec, ...]

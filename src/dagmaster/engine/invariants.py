@@ -191,7 +191,7 @@ def _stopped_nodes_have_a_request(job: Job) -> Iterator[str]:
 
 
 @_invariant(
-    "A node has a branch if, and only if, it is a COMPLETED conditional, and the branch is one of its own."
+    "A node has a branch if, and only if, it is a COMPLETED conditional, and it is one of its branches."
 )
 def _only_conditionals_have_branches(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
@@ -210,8 +210,7 @@ def _upstream_is_a_leaf(job: Job) -> Iterator[str]:
 
 
 @_invariant(
-    "In a running job no PENDING node has a settled gate, but for those of the backlog, whose gate is"
-    " satisfied."
+    "In a running job no PENDING node has a settled gate, except in the backlog, whose gate is satisfied."
 )
 def _settled_gates_move_their_node(job: Job) -> Iterator[str]:
     if job.status is not JobStatus.RUNNING:
@@ -236,7 +235,7 @@ def _outcome(job: Job, node: Node) -> int:
     return OPEN
 
 
-@_invariant("The gates of a node are those of its dependencies.")
+@_invariant("The gates of a node match its dependencies.")
 def _gates_are_wired(job: Job) -> Iterator[str]:
     wiring = job.graph.wiring
     for node_id, spec in job.graph.specs.items():

@@ -97,7 +97,7 @@ def _result_refs(job: Job) -> tuple[tuple[str | int, ...], ...]:
 def _result_nodes(job: Job) -> tuple[str, ...] | None:
     """Return the nodes whose outputs are the result; None if there are too many.
 
-    A graph that was built in code has no nodes of its own: its result is that of the nodes that nothing waits
+    A graph that was built in code has no nodes itself: its result is that of the nodes that nothing waits
     for.
     """
     graph = job.graph

@@ -58,7 +58,7 @@ class Node:
         self.attempt = 0
         self.failed_attempts = 0
         self.lost_attempts = 0
-        # Attempts lost with a worker that held other tasks, too: they are not charged.
+        # Attempts lost with a worker that also held other tasks: they are not charged.
         self.shared_losses = 0
         self.upstream: str | None = None
         self.branch: str | None = None
@@ -78,7 +78,7 @@ class Node:
     def cancel_request(self) -> JsonObject | None:
         """Return the request to cancel this node alone, which says by whom: its error.
 
-        None if there is none.
+        None without one.
         """
         return self.error if self.stopped and (self.error or {}).get("kind") == "cancelled" else None
 
@@ -237,7 +237,7 @@ class Job:
         self.cancel_requested = False
         self.deadline_at: float | None = None
         self.deadline_passed = False
-        # `ending`: nothing new starts. `stopping`: running tasks are asked to stop, too. Both are stored,
+        # `ending`: nothing new starts. `stopping`: running tasks are also asked to stop. Both are stored,
         # since they cannot be derived from the nodes: a failure of an earlier run ends nothing.
         self.ending = False
         self.stopping = False

@@ -146,7 +146,7 @@ class _Plan:
     def supersede_added(self) -> None:
         """Take back what the restarted nodes had added: they add it again.
 
-        What depended on it is restarted, too.
+        What depended on it is also restarted.
         """
         added: dict[str, list[Node]] = {}
         for node in self.job.nodes.values():

@@ -103,7 +103,7 @@ def with_descendants(graph: Graph, names: Iterable[str]) -> frozenset[str]:
 def plan_rerun(
     job: Job, event: ResumeRequested | RetryRequested, now: float, context: ResumeContext
 ) -> list[ReuseDecision] | str:
-    """Return what a new run would do, or the reason why there is none. This uses up the job."""
+    """Return what a new run would do, or the reason why it would do nothing. This uses up the job."""
     before = {node.id: row_of(node) for node in job.nodes.values()}
     decisions = advance(job, event, now)
     reopened = next(

@@ -63,7 +63,7 @@ class SkipReason(StrEnum):
 
 
 EXCLUSIVE_AFTER = 3
-"""After so many losses beside other tasks, a task runs alone. Fewer may be machines that were taken away."""
+"""After so many losses next to other tasks, a task runs alone. Fewer may be machines that were taken away."""
 
 
 # Asked twice a task. CPython 3.11 finds a member of an enum in five times the time of a global name.

@@ -408,7 +408,7 @@ class TablesUnavailable(DagmasterError):
 
 
 def error_types() -> list[type[DagmasterError]]:
-    """Return every error class with a code of its own, in the order of this module."""
+    """Return every error class with its own code, in the order of this module."""
     classes = [
         value for value in globals().values() if isinstance(value, type) and issubclass(value, DagmasterError)
     ]

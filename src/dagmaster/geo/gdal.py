@@ -53,7 +53,7 @@ NO_NETWORK: Final = {
 """The options with which no file is read over the network, whatever names it: a request would go to a closed
 port."""
 SIDECAR_OPTIONS: Final = {"GDAL_DISABLE_READDIR_ON_OPEN": "NO", "GDAL_PAM_ENABLED": "YES"}
-"""The options of `gdal_env` with which GDAL reads the files beside a raster: only in a folder that dagmaster
+"""The options of `gdal_env` with which GDAL reads the files next to a raster: only in a folder that dagmaster
 made."""
 
 GDAL_ERRORS: Final = (RasterioError, CPLE_BaseError, UnicodeDecodeError, SystemError)
@@ -87,7 +87,7 @@ def gdal_env(share: Share, **options: Any) -> Iterator[None]:
     defaults = {
         "GDAL_CACHEMAX": share.cache_mb * 1024 * 1024,
         "GDAL_NUM_THREADS": share.threads,
-        # Do not list the folder of a file, nor read the files beside it.
+        # Do not list the folder of a file, nor read the files next to it.
         "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
         "GDAL_PAM_ENABLED": "NO",
         "GTIFF_IGNORE_READ_ERRORS": "NO",
@@ -115,7 +115,7 @@ def open_raster(
 
 @contextlib.contextmanager
 def open_container(path: Path | str) -> Iterator[DatasetReader]:
-    """Open a raster, or a file that contains several and has no pixels of its own."""
+    """Open a raster, or a file that contains several and has no pixels itself."""
     try:
         with ignore_missing_georeference():
             raster = _open(path)

@@ -199,7 +199,7 @@ def check_file_size(ctx: HandlerContext, info: BlobInfo) -> None:
 
 
 def _fetch_path(ctx: HandlerContext, uri: BlobUri) -> Path:
-    # Keep the file name, since some formats encode their place in it; in a folder of its own, since two may
+    # Keep the file name, since some formats encode their place in it; in a separate folder, since two may
     # share it.
     folder = ctx.scratch / hashlib.sha256(str(uri).encode()).hexdigest()[:16]
     folder.mkdir(exist_ok=True)

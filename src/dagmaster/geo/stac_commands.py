@@ -31,7 +31,7 @@ def stac() -> None:
     """Find data by place and time in the STAC catalog.
 
     The catalog is DAGMASTER_CATALOG_URL: a directory, or a server with pgstac. The default is a directory
-    beside the large outputs.
+    next to the large outputs.
     """
 
 
@@ -47,7 +47,7 @@ def _parse_box(
         return parse_bbox([float(edge) for edge in value.split(",")], repr(value))
     except ValueError:
         raise click.BadParameter(
-            f"{value!r} is not a box: write west,south,east,north in degrees, as 13.0,52.3,13.8,52.7"
+            f"{value!r} is not a box: write west,south,east,north in degrees, such as 13.0,52.3,13.8,52.7"
         ) from None
     except PermanentError as error:
         raise click.BadParameter(str(error)) from error

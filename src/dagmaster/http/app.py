@@ -57,14 +57,14 @@ GROUPS: Final = (
 
 
 class Extension(Protocol):
-    """Routes beside the API, wired by `bootstrap`: the web page."""
+    """Routes in addition to the API, wired by `bootstrap`: the web page."""
 
     def install(self, app: FastAPI) -> None:
         """Add the routes to an application."""
 
 
 def create_app(services: HttpServices, *extensions: Extension) -> FastAPI:
-    """Return the API on its services, and what is served beside it."""
+    """Return the API on its services, and what is served next to it."""
     app = Api(
         title="dagmaster",
         version=version("dagmaster"),

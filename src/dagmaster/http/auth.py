@@ -134,7 +134,7 @@ def _session_key(request: Request) -> str:
     """Return the key of a browser's session; empty if the request could be the work of another site.
 
     A browser sends cookies by itself. They count only for what changes nothing, and only from our own pages:
-    changes are forms of the web page, which have a token, too.
+    changes are forms of the web page, which also have a token.
     """
     if request.method not in ("GET", "HEAD") or not is_own_fetch(request.headers):
         return ""
@@ -162,7 +162,7 @@ async def find_allowed(connection: HTTPConnection, key: str, scope: Scope) -> Ca
 async def check_again(connection: HTTPConnection, key: str, scope: Scope) -> None:
     """Raise why a key may not be used any more.
 
-    It is not a request of its own: the rate limit does not count it.
+    It is not a separate request: the rate limit does not count it.
     """
     checker: KeyChecker = connection.app.state.keys
     _check_scope(await checker.caller(key), scope)

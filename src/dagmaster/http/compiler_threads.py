@@ -1,4 +1,4 @@
-"""Compiles, validates and draws workflows in threads of their own.
+"""Compiles, validates and draws workflows in dedicated threads.
 
 A workflow file of 1 MB takes seconds. On the event loop it would delay every other request, and so the
 heartbeats of workers that speak HTTP and of an orchestrator that serves the API.

@@ -88,7 +88,7 @@ def abort_connection(scope: Scope) -> None:
 
 
 class Compression(GZipMiddleware):
-    """Compresses answers, but no streams: a compressor of its own would take 256 KB of memory for each."""
+    """Compresses answers, but no streams: one compressor for each would take 256 KB of memory."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_stream = scope["type"] == "http" and (

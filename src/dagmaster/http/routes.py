@@ -75,7 +75,7 @@ class Routes:
     ) -> Callable[[F], F]:
         """Declare a route.
 
-        `headers`: what its answer has beside those of every answer, see `openapi.HEADERS`. `also`, `same`:
+        `headers`: what its answer has in addition to every answer's, see `openapi.HEADERS`. `also`, `same`:
         descriptions of other statuses, without a body and with the same one.
         """
         self.scopes[method, path] = scope

@@ -57,7 +57,7 @@ class HttpServices:
         object.__setattr__(self, "submissions", SubmissionQueue(self.application))
         compiler = CompilerThreads()
         object.__setattr__(self, "compiler", compiler)
-        # Stored graphs, too: the first request about a job of a large workflow must not stop the others.
+        # Also stored graphs: the first request about a job of a large workflow must not stop the others.
         for cache in (
             self.application.graphs,
             self.application.outlines,

@@ -126,7 +126,7 @@ def _child_progress(fan_out: FanOut) -> ChildProgress:
 
 
 def _describe(decision: Decision, node: Node) -> str | None:
-    """Describe a decision; None if it is of no interest, as success of one child among many."""
+    """Describe a decision; None if it is of no interest, such as success of one child among many."""
     match decision:
         case Fail():
             return f"FAILED: {format_error(decision.error)}"

@@ -1,4 +1,4 @@
-"""Chores of orchestrators: what any of them does now and then for all, beside its own jobs."""
+"""Chores of orchestrators: what any of them does now and then for all, besides its own jobs."""
 
 from __future__ import annotations
 

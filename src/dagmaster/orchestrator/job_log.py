@@ -65,5 +65,5 @@ def log_quarantined(failure: str, job_id: str, error: Exception, seconds: float)
 
 
 def log_finished(job_id: str, status: JobStatus) -> None:
-    """Log the end of a job, for debugging: the audit log has it, too."""
+    """Log the end of a job, for debugging: the audit log also has it."""
     _LOGGER.debug("job %s finished: %s", job_id, status, extra={"job_id": job_id})

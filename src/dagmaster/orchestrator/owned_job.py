@@ -1,4 +1,4 @@
-"""A job that an orchestrator owns: the engine's job, and what the orchestrator keeps beside it."""
+"""A job that an orchestrator owns: the engine's job, and what the orchestrator keeps next to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _DEADLINE: Final = ""
 _BACKLOG: Final = "*"
-"""The timers of a job itself, beside those of its nodes."""
+"""The timers of a job itself, besides the nodes' timers."""
 
 
 class OwnedJob:
@@ -107,7 +107,7 @@ class OwnedJob:
         return TimerFired(None if name == _DEADLINE else name)
 
     def keep_sources(self, sources: Mapping[str, list[JsonValue]]) -> None:
-        """Cache lists that were just frozen, and drop those of finished fan-outs."""
+        """Cache lists that were just frozen, and drop the lists of finished fan-outs."""
         self.sources.update(sources)
         if self.sources:
             finished = [fan for fan in self.sources if self.job.nodes[fan].is_terminal]

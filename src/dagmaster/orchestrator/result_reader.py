@@ -86,7 +86,7 @@ class ResultReader:
             await asyncio.gather(task, return_exceptions=True)
 
     async def prefetch(self, turns: Sequence[TurnCommit], quarantined: Collection[str]) -> bool:
-        """Read the results after those of these turns; return whether there are any."""
+        """Read the results that follow these turns; return whether there are any."""
         last = max(result for turn in turns for result in turn.results)
         self._prefetched = await self._store.read_results(MAX_RESULTS, quarantined, after=last)
         return bool(self._prefetched)

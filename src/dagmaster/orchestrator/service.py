@@ -1,7 +1,7 @@
 """The orchestrator service: it owns jobs, and runs turns on them until it is stopped.
 
 One loop decides: wait for a wake-up, collect events, advance the engine, commit everything in one
-transaction. Periodic tasks beside it renew the owner's lease, reclaim the jobs of dead orchestrators, expire
+transaction. Periodic tasks next to it renew the owner's lease, reclaim the jobs of dead orchestrators, expire
 dead workers and count finished jobs in the metrics. On any doubt jobs are dropped and loaded again: the
 database is the source of truth, memory is a cache.
 """

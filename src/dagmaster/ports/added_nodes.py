@@ -162,7 +162,7 @@ class AddedNodeReader(Protocol):
         """Return the numbers of the batches that are part of a job, in order."""
 
     async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
-        """Return batches in order: those of these numbers, or all that were accepted."""
+        """Return batches in order: with these numbers, or all that were accepted."""
 
     async def pending_batches(self, job_id: str) -> tuple[int, ...]:
         """Return the numbers of the batches that the owner of a job has not decided about, in order."""
@@ -178,4 +178,4 @@ class JobNodes(Protocol):
     """Reads the batches of jobs."""
 
     async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
-        """Return batches in order: those of these numbers, or all that were accepted."""
+        """Return batches in order: with these numbers, or all that were accepted."""

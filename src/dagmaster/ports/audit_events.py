@@ -48,7 +48,7 @@ MEANING: Final[dict[EventType, str]] = {
     " `before` died or released it.",
     EventType.JOB_STARTED: "The first nodes may start.",
     EventType.NODE_DISPATCHED: "The attempt is queued for a worker. `isolation`, after workers died that ran"
-    " it beside other tasks: it runs in a child `process`, or as the only task of its worker (`exclusive`).",
+    " it next to other tasks: it runs in a child `process`, or as the only task of its worker (`exclusive`).",
     EventType.ATTEMPT_STARTED: "The handler of the attempt started, at `started_at`. Written with the end of"
     " the attempt, if it took at least a second or saved a checkpoint.",
     EventType.CHECKPOINT_SAVED: "The attempt saved the checkpoint `checkpoint_name`, `after_seconds`. Written"

@@ -48,7 +48,7 @@ class FinishedTaskRecord(NamedTuple):
 
 
 class FinishedTaskPage(NamedTuple):
-    """Some finished tasks. `after`: where the next page begins, None if there is none."""
+    """Some finished tasks. `after`: where the next page begins; None after the last page."""
 
     records: list[FinishedTaskRecord]
     after: Position | None

@@ -41,7 +41,7 @@ class LentConnection(Protocol):
     """A connection for one block, one transaction: `with` in functions, `async with` in coroutines."""
 
     def __enter__(self) -> Connection[DictRow]:
-        """Return a connection for a plain function; raise `DatabaseUnavailable` if there is none in time."""
+        """Return a connection for a plain function; raise `DatabaseUnavailable` if none is free in time."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -49,7 +49,7 @@ class LentConnection(Protocol):
         """Commit, or roll back if the block raised."""
 
     async def __aenter__(self) -> AsyncConnection[DictRow]:
-        """Return a connection for a coroutine; raise `DatabaseUnavailable` if there is none in time."""
+        """Return a connection for a coroutine; raise `DatabaseUnavailable` if none is free in time."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -60,7 +60,7 @@ class JobOptions:
     resumed_from: str | None = None
     """The job whose results are reused where they match."""
     redo: tuple[str, ...] = ()
-    """Nodes whose results are not reused, nor those of their dependents."""
+    """Nodes whose results, and whose dependents' results, are not reused."""
 
 
 OPTION_NAMES: Final = tuple(one.name for one in fields(JobOptions))

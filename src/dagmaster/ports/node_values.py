@@ -35,8 +35,8 @@ class Values(Protocol):
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
         """Return the stored values of fan-outs; missing ones are left out.
 
-        Outputs of children come in index order, with None for a child that has none; those of nested fan-outs
-        are lists of lists.
+        Outputs of children come in index order, with None for a child that has none; outputs of nested
+        fan-outs are lists of lists.
         """
 
     async def resolve_value(self, value: JsonText) -> JsonValue:

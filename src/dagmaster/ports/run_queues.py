@@ -25,7 +25,7 @@ def is_run_queue(queue: str) -> bool:
 def is_served(queue: str, worker_queues: Collection[str], *, is_orphaned: bool = False) -> bool:
     """Return whether a worker with these queues serves a queue.
 
-    One without queues serves all but those of runs.
+    One without queues serves all queues except run queues.
 
     `is_orphaned`: no registered worker names the queue, see `is_orphaned_queue`.
     """

@@ -1,7 +1,7 @@
 """The storage of handlers: blobs by URI, in zones.
 
 Only `Storage.resolve` turns a user's text into a `BlobUri`. Outputs of nodes that are too long for a row have
-a port of their own, `ports/output_blobs.py`.
+a separate port, `ports/output_blobs.py`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 COLUMN_TYPES: Final = ("text", "integer", "number", "boolean", "date", "time", "timestamp", "binary", "json")
 """Integers have 64 bits, numbers are doubles, times and timestamps have microseconds, timestamps are in UTC.
 
-Beside these there is `decimal(precision,scale)`, which is exact, and lists of any type but json, such as
+Besides these there is `decimal(precision,scale)`, which is exact, and lists of any type but json, such as
 `integer[]`."""
 MAX_DECIMAL_DIGITS: Final = 76
 """What Arrow and Parquet hold."""
@@ -31,7 +31,7 @@ _COLUMN_TYPE = re.compile(rf"(?:({'|'.join(COLUMN_TYPES)})|decimal\(([0-9]{{1,2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnType:
-    """The type of a column. `precision` and `scale` are those of a decimal."""
+    """The type of a column. `precision` and `scale` describe a decimal."""
 
     name: str
     precision: int = 0

@@ -1,4 +1,4 @@
-"""What running tasks write beside their outcome: their start, logs, checkpoints, progress.
+"""What running tasks write besides their outcome: their start, logs, checkpoints, progress.
 
 Every write is fenced by the task's lease token. What is lost here costs a line of a log or repeated work,
 never a result.

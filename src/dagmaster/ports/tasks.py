@@ -20,7 +20,7 @@ class Task:
 
 @dataclass(slots=True)
 class QueuedTask(Task):
-    """A task from a queue. `isolation`: whether it needs a process of its own."""
+    """A task from a queue. `isolation`: whether it needs a separate process."""
 
     queue: str = field(default="", kw_only=True)
     isolation: Isolation = field(default=Isolation.SHARED, kw_only=True)

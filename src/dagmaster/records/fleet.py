@@ -76,7 +76,7 @@ class LeftTasksRecord(Record):
     """The tasks that a worker held when it left. `now`: how many of their nodes have which status.
 
     `alone_with`: the only task that it held when it died. `crashed`: of several tasks those that since ended
-    their process, or workers that ran nothing else: one of them probably ended this worker, too. At most 10.
+    their process, or workers that ran nothing else: one of them probably also ended this worker. At most 10.
     """
 
     tasks: int
@@ -88,7 +88,7 @@ class LeftTasksRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainRecord(Record):
-    """A request to drain a service. `is_seen`: the service has seen it; those of older versions never do."""
+    """A request to drain a service. `is_seen`: the service has seen it; older versions never do."""
 
     requested_seconds: float
     is_seen: bool

@@ -142,7 +142,7 @@ def _type_hints(of: Any) -> dict[str, Any]:
 
 
 def _shown_properties(record: type[Any]) -> dict[str, Any]:
-    """Return the getters of shown properties by name, those of base classes first."""
+    """Return the getters of shown properties by name, base classes first."""
     members = {name: member for base in reversed(record.__mro__) for name, member in vars(base).items()}
     getters = {name: member.fget for name, member in members.items() if isinstance(member, property)}
     return {name: getter for name, getter in getters.items() if hasattr(getter, _SHOWN_AFTER)}

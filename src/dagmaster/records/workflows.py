@@ -13,7 +13,7 @@ class WorkflowRecord(Record):
 
     workflow_id: str
     name: str | None
-    """Name and tags are those of the active version, else of the newest one."""
+    """Name and tags come from the active version, else from the newest one."""
     tags: tuple[str, ...]
     versions_total: int
     newest_version: int

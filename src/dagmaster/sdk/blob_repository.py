@@ -26,7 +26,7 @@ class BlobRepository:
         self._blobs = blobs
 
     def read_blob(self, container: str, blob_path: str) -> bytes:
-        """Return all of a small blob; raise `BlobNotFound` if there is none."""
+        """Return all of a small blob; raise `BlobNotFound` if it does not exist."""
         return self._blobs.read(self._uri(container, blob_path))
 
     def write_blob(
@@ -49,7 +49,7 @@ class BlobRepository:
             return False
 
     def get_blob_properties(self, container: str, blob_path: str) -> dict[str, Any]:
-        """Return name, size, etag, last_modified and uri of a blob; raise `BlobNotFound` if there is none."""
+        """Return name, size, etag, last_modified and uri of a blob, or raise `BlobNotFound`."""
         uri = self._uri(container, blob_path)
         info = self._blobs.find(uri)
         if info is None:

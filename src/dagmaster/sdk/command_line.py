@@ -65,7 +65,7 @@ def remember_json_requested(context: click.Context, _parameter: click.Parameter,
 
 
 def json_output_option(help_text: str) -> Callable[[F], F]:
-    """Return the option `--json`; errors of a command that has it are JSON, too."""
+    """Return the option `--json`; errors of a command that has it are also JSON."""
     return click.option(
         "--json", "as_json", is_flag=True, is_eager=True, callback=remember_json_requested, help=help_text
     )

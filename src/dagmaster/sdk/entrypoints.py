@@ -72,7 +72,7 @@ def not_allowed(name: str, modules: Sequence[str]) -> str:
 
 
 class Entrypoints:
-    """The functions that tasks may name: those of the allowed modules."""
+    """The functions that tasks may name: all of the allowed modules."""
 
     def __init__(self) -> None:
         # By the name that tasks use: the stem of a file. Two files may have the same stem.
@@ -121,7 +121,7 @@ class Entrypoints:
         return self.covers(name) and module not in self._modules and module not in sys.modules
 
     def load(self, name: str) -> Callable[..., Any]:
-        """Return the function of an entrypoint; raise `HandlerNotFound` with the reason if there is none."""
+        """Return the function of an entrypoint, or raise `HandlerNotFound` with the reason."""
         module_name, _, key = name.rpartition(".")
         if not self.covers(name):
             raise HandlerNotFound(not_allowed(name, self.modules()))

@@ -1,6 +1,6 @@
 """Handlers that a test replaced by name, in the runs of this process.
 
-A worker of a fleet never looks here: only registries that `with_mocks` returns do, those of runs in one
+A worker of a fleet never looks here: only registries that `with_mocks` returns do, for runs in one
 process.
 """
 
@@ -43,8 +43,8 @@ class mock_handler:  # noqa: N801 - it is used like a function
 
     `handler`: its name, or the function. `returns`: the result, or a function that gets the params by name
     and returns it. `raises`: the exception of every attempt. `calls` has the params of each attempt, also
-    after the end; a list that is given as `calls=` is used for them. The params are checked as those of the
-    handler that is replaced; the result may be a part of its output. The last of several mocks of one handler
+    after the end; a list that is given as `calls=` is used for them. The params are checked like
+    the replaced handler's; the result may be a part of its output. The last of several mocks of one handler
     is in effect.
 
     The name may be that of a handler that is not installed here. One that no run asked for, and that nothing

@@ -303,7 +303,7 @@ def discover(
     """Import modules (`my_package.handlers`) and files (`./my_handlers.py`), and register their handlers.
 
     Modules below the working directory can be imported, as with `python -m`. Other functions of these modules
-    are entrypoints (`entrypoints.py`); those of packages that are only installed are not.
+    are entrypoints (`entrypoints.py`); handlers of packages that are only installed are not.
     """
     append_working_directory()
     registry = Registry(default_queue=default_queue, python_queue=python_queue)

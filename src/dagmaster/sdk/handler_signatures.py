@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 MAX_FIELDS_SHOWN = 20
 CONTEXT_NAMES = ("ctx", "context")
-# Errors of the types themselves; not those of functions of the author, nor those that the time decides.
+# Errors of the types themselves; not of the author's functions, nor errors that the time decides.
 _CERTAIN = frozenset(get_args(ErrorType)) - {
     "value_error",
     "assertion_error",

@@ -53,7 +53,7 @@ def _import_file(path: Path, subject: str) -> ModuleType:
         raise HandlerInvalid(f"{subject} is not a Python file: its name has to end in .py")
     _append_folder(full.parent)
     module = importlib.util.module_from_spec(spec)
-    # A file beside it that imports it gets this module, not a second one with other tasks of the same names.
+    # A file next to it that imports it gets this module, not a second one with other tasks of the same names.
     names = [name, full.stem] if _would_import(full) else [name]
     sys.modules.update(dict.fromkeys(names, module))
     try:

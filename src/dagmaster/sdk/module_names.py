@@ -1,4 +1,4 @@
-"""The names of modules in handlers: those of Python, or the stem of a file that has none."""
+"""The names of modules in handlers: Python's name, or the stem of a file without one."""
 
 from __future__ import annotations
 

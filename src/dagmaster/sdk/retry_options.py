@@ -50,7 +50,7 @@ class RetryModel(BaseModel):
 
 
 def to_policy(retry: Any, label: str) -> RetryPolicy | None:
-    """Return the retry policy. The bounds are those of the YAML keys."""
+    """Return the retry policy, with the bounds of the YAML keys."""
     if retry is None:
         return None
     if retry == "none":
@@ -79,7 +79,7 @@ def to_policy(retry: Any, label: str) -> RetryPolicy | None:
 
 
 def read_retry(retry: RetryPolicy | Mapping[str, Any] | int | str, label: str) -> dict[str, Any] | str:
-    """Return a retry as the key of a workflow file; raise HandlerInvalid if it is none."""
+    """Return a retry as the key of a workflow file; raise HandlerInvalid if it is not a retry."""
     if to_policy(retry, label) is NO_RETRY:
         return "none"
     if isinstance(retry, RetryPolicy):

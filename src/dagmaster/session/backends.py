@@ -37,7 +37,7 @@ class Backend(System, Protocol):
 
     @property
     def server(self) -> str | None:
-        """Return the address of the server; None if there is none."""
+        """Return the address of the server; None without a server."""
 
     @property
     def is_shared(self) -> bool:

@@ -90,7 +90,7 @@ class OrchContext:
         self.asynchronous.leave()
         wait_for(self.asynchronous.close(error))
 
-    if not TYPE_CHECKING:  # A type checker says it, too.
+    if not TYPE_CHECKING:  # A type checker also says it.
 
         async def __aenter__(self) -> Never:
             """Raise: its calls block."""

@@ -129,7 +129,7 @@ class OrchContext:
         self.leave()
         await self.close(error)
 
-    if not TYPE_CHECKING:  # A type checker says it, too.
+    if not TYPE_CHECKING:  # A type checker also says it.
 
         def __enter__(self) -> Never:
             """Raise: a plain `with` cannot wait for a database."""
@@ -410,7 +410,7 @@ class OrchContext:
 
 
 Context = OrchContext
-"""The name that the source systems use, too."""
+"""Also the name that the source systems use."""
 
 
 @contextlib.contextmanager
@@ -442,7 +442,7 @@ def _check_place(url: str | None, *, in_memory: bool, local: bool, clock: Clock 
             "url is the address of a server, https://host:port: DAGMASTER_DATABASE_URL names a database"
         )
     if clock is not None and not in_memory:
-        raise ValueError("clock has no effect without in_memory=True: a database has the time of its own")
+        raise ValueError("clock has no effect without in_memory=True: a database has its own time")
 
 
 def check_job_name(name: Any) -> None:

@@ -1,4 +1,4 @@
-"""The context that calls use: the one around the code, or one of their own."""
+"""The context that calls use: the one around the code, or a new one."""
 
 from __future__ import annotations
 

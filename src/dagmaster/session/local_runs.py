@@ -33,7 +33,7 @@ def run_job_test(job: Job) -> Job:
     """Run a job to its end in this process, and return it: its status is COMPLETED, FAILED or CANCELLED.
 
     A task whose function cannot be imported fails with the reason. The orchestrator and the worker are the
-    real ones, on the database of the job. Functions of a script or a notebook work, too. It may be called
+    real ones, on the database of the job. Functions of a script or a notebook also work. It may be called
     where a loop is running, and in an `OrchContext`, whose hold on the job ends. A job of an
     `OrchContext(in_memory=True)` is gone when that is closed: `JobNotFound`. One of a server runs there:
     `CommandRejected`. `NodesRejected` is raised at the end if what its context added to it could not become
@@ -117,7 +117,7 @@ async def _wait(app: Application, job_id: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _services(job: Job) -> AsyncIterator[LocalServices]:
-    """Open the services that run a job: those of its memory, or of the database of the settings."""
+    """Open the services that run a job, in its memory or on the database of the settings."""
     memory = None if job.context is None else job.context.memory
     if memory is None and job.context is not None and job.context.is_in_memory:
         raise JobNotFound(

@@ -132,7 +132,7 @@ async def add_task_to_job(
     key: str | None = None,
     **options: Any,
 ) -> Task:
-    """Add a task to a job that has not finished, and return it. `options`: those of `Task`."""
+    """Add a task to a job that has not finished, and return it. `options`: as of `Task`."""
     number, task = job_number(job_id), create_task(entrypoint, kwargs, **options)
     running = get_running_task()
     if running is not None and running.job_id == number:

@@ -49,7 +49,7 @@ class AccessSettings(BaseModel):
     )
     oidc_issuer: str | None = Field(
         default=None,
-        description="The issuer of bearer tokens (OpenID Connect), as https://login.example.com/tenant."
+        description="The issuer of bearer tokens (OpenID Connect), such as https://login.example.com/tenant."
         " Default: only keys are accepted.",
     )
     oidc_audience: str | None = Field(
@@ -77,7 +77,7 @@ class AccessSettings(BaseModel):
     )
     public_url: str | None = Field(
         default=None,
-        description="The address at which browsers reach the server, as https://dagmaster.example.com."
+        description="The address at which browsers reach the server, such as https://dagmaster.example.com."
         " Required for the login with an issuer, which leads back to it.",
     )
     oidc_client_id: str | None = Field(

@@ -48,7 +48,7 @@ ALIASES: Final = (
     Alias("WORKER_MAX_RETRIES", "task_max_retries"),
     Alias("WORKER_TYPE", instead="a worker is identified by its queues; use DAGMASTER_QUEUES"),
     Alias("JOB_QUEUE_NAME", instead="jobs do not come from a broker's queue yet; use `dagmaster submit`"),
-    Alias("SERVICE_BUS_NAMESPACE", instead="the broker is PostgreSQL; there is none for Service Bus yet"),
+    Alias("SERVICE_BUS_NAMESPACE", instead="the broker is PostgreSQL; Service Bus is not supported yet"),
     Alias(
         "SERVICE_BUS_CONNECTION_STRING",
         instead="the broker is PostgreSQL, not yet Service Bus",

@@ -58,8 +58,8 @@ class DatabaseSettings(BaseModel):
 
     database_url: SecretStr | None = Field(
         default=None,
-        description="The PostgreSQL server (14 to 18), as postgresql://user:password@host/database. Default:"
-        " embedded.",
+        description="The PostgreSQL server (14 to 18), such as postgresql://user:password@host/database."
+        " Default: embedded.",
     )
     database_direct_url: SecretStr | None = Field(
         default=None,
@@ -100,7 +100,7 @@ class ServerSettings(BaseModel):
     """The server that commands and clients ask instead of a database."""
 
     url: str | None = Field(
-        default=None, description="The server to ask, as https://host:8420. Default: the database."
+        default=None, description="The server to ask, such as https://host:8420. Default: the database."
     )
     key: SecretStr | None = Field(
         default=None, description="The key for that server; `dagmaster keys create` makes one. Default: none."
@@ -247,7 +247,7 @@ class StorageSettings(BaseModel):
     blob_dir: Path | None = Field(
         default=None,
         description="Where outputs over 64 KiB are kept: one directory that orchestrators and workers share."
-        " Default: beside the embedded PostgreSQL's data directory X, as X-blobs.",
+        " Default: next to the embedded PostgreSQL's data directory X, as X-blobs.",
     )
     outputs_url: str | None = Field(
         default=None,
@@ -257,18 +257,18 @@ class StorageSettings(BaseModel):
     bronze_url: str | None = Field(
         default=None,
         description="Where raw data is stored: file:///folder, s3://bucket/prefix, az://container/prefix or"
-        " gs://bucket/prefix. Default: a folder beside the large outputs.",
+        " gs://bucket/prefix. Default: a folder next to the large outputs.",
     )
     silver_url: str | None = Field(
-        default=None, description="Where processed data goes. Default: a folder beside the large outputs."
+        default=None, description="Where processed data goes. Default: a folder next to the large outputs."
     )
     gold_url: str | None = Field(
-        default=None, description="Where published data goes. Default: a folder beside the large outputs."
+        default=None, description="Where published data goes. Default: a folder next to the large outputs."
     )
     catalog_url: SecretStr | None = Field(
         default=None,
         description="The STAC catalog: a directory, or a server with pgstac as postgresql://…. Default: a"
-        " directory beside the large outputs.",
+        " directory next to the large outputs.",
     )
     scratch_dir: Path | None = Field(
         default=None,
@@ -328,7 +328,7 @@ class VectorSettings(BaseModel):
     tables_url: SecretStr | None = Field(
         default=None,
         description="Where vector data goes: a directory of GeoParquet, or a server with PostGIS as"
-        " postgresql://…. Default: a directory beside the large outputs.",
+        " postgresql://…. Default: a directory next to the large outputs.",
     )
     vector_target_crs: str | None = Field(
         default=None,
@@ -348,7 +348,7 @@ class VectorSettings(BaseModel):
     @classmethod
     def _check_crs(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"[A-Za-z]+:[0-9A-Za-z]+", value):
-            raise ValueError("must be written AUTHORITY:CODE, as EPSG:4326")
+            raise ValueError("must be written AUTHORITY:CODE, such as EPSG:4326")
         return value
 
 

@@ -38,7 +38,7 @@ class MonitoringSettings(BaseModel):
     otlp_endpoint: str | None = Field(
         default=None,
         pattern=r"^https?://\S+$",
-        description="The collector that gets traces, as http://host:4318 (OTLP over HTTP). Needs"
+        description="The collector that gets traces, such as http://host:4318 (OTLP over HTTP). Needs"
         " dagmaster[otel].",
     )
     application_insights: SecretStr | None = Field(

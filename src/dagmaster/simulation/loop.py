@@ -1,8 +1,8 @@
 """A simulated event loop: its time is a number, its order comes from a seed, its hosts may crash or pause.
 
 Every callback belongs to the host in whose context it was created. One host runs its callbacks in their
-order, as a process does; which host runs next is drawn. Callbacks of a dead host never run, those of a paused
-host run after it is woken, while time passes. Nothing here uses the real clock, a thread or a socket.
+order, as a process does; which host runs next is drawn. Callbacks of a dead host never run, callbacks of a
+paused host run after it is woken, while time passes. Nothing here uses the real clock, a thread or a socket.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class SimulatedLoop:
         raise Stuck("no callback is ready and no timer is set")
 
     def end(self) -> None:
-        """Cancel all remaining tasks, also those of dead hosts, and run them to their end."""
+        """Cancel all remaining tasks, also of dead hosts, and run them to their end."""
         for host in self.hosts:
             host.is_dead = host.is_paused = False
         self._ready = [host for host in (self._server, *self.hosts) if host.ready]

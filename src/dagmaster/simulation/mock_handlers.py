@@ -1,4 +1,4 @@
-"""Mock handlers, which stand in for those of a workflow.
+"""Mock handlers, which stand in for a workflow's handlers.
 
 They take some time, fail sometimes, and return an output that fits what the workflow reads of it. The
 behaviour of a node is drawn from the seed and its name, so that it is the same in every schedule of that

@@ -264,7 +264,7 @@ class World:
         return True
 
     def _last_timer(self) -> float:
-        """Return when the last timer in the future is due; minus infinity if there is none."""
+        """Return when the last timer in the future is due; minus infinity without one."""
         jobs = [job for job in self.database.jobs.values() if job.is_open]
         timers = [
             node.row.wake_at for job in jobs for node in job.nodes.values() if node.row.wake_at is not None

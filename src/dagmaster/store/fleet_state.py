@@ -281,7 +281,7 @@ def _left_jobs(registration: Registration, jobs: int, left_statuses: Mapping[str
 
 
 def worker_record(registration: Registration, claimed: int, nodes: LeftNodes | None) -> WorkerRecord:
-    """Describe a worker that has claimed so many tasks. `nodes`: those of the tasks that it left."""
+    """Describe a worker that has claimed so many tasks. `nodes`: the nodes of the tasks that it left."""
     counters = registration.counters
     # Its heartbeat may be older than the rows: it executes no more than it has claimed.
     running = min(int(counters.get("running", claimed)), claimed)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 MAX_IDS: Final = 10
-"""Ids that one record lists. Their number is always a field of its own."""
+"""Ids that one record lists. Their number is always a separate field."""
 
 _STANDARD_FIELDS: Final = frozenset(
     {*vars(logging.LogRecord("", 0, "", 0, "", (), None)), "message", "asctime", "taskName"}
@@ -80,7 +80,7 @@ def configure_logs(log_format: LogFormat, level: LogLevel, *, redact: Callable[[
     """Write the records of this process to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(redact) if log_format is LogFormat.JSON else TextFormatter(redact))
-    # On the handler, too: while tasks are captured, the root logger lets more records pass, for their logs.
+    # Also on the handler: while tasks are captured, the root logger lets more records pass, for their logs.
     handler.setLevel(level.upper())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # Alembic logs every step of a migration.
@@ -111,7 +111,7 @@ class TextFormatter(_Formatter):
     """Time, level, logger, sentence, and the fields that the sentence does not name."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; a traceback follows on lines of its own."""
+        """Return the line; a traceback follows on separate lines."""
         message = self._redact(record.getMessage())
         fields = [
             f"{name}={','.join(values)}"

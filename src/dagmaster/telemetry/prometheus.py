@@ -152,7 +152,7 @@ class ProcessMetrics:
         return generate_latest(self.registry)
 
     def listen(self, host: str, port: int, key: str | None = None) -> None:
-        """Serve the metrics in a thread of their own until `close`, or until the process ends.
+        """Serve the metrics in a dedicated thread until `close`, or until the process ends.
 
         `key`: what a scraper has to send as a bearer token.
         """

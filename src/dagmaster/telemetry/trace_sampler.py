@@ -1,4 +1,4 @@
-"""Which spans are exported: those of traces that a submit or a request began."""
+"""Which spans are exported: spans of traces that a submit or a request began."""
 
 from __future__ import annotations
 

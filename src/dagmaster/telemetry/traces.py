@@ -92,7 +92,7 @@ def span(name: str, parent: str | None = None, **attributes: str | int) -> Abstr
 
 
 def current_trace_parent() -> str | None:
-    """Return the W3C trace context of the current span; None if there is none."""
+    """Return the W3C trace context of the current span; None without a span."""
     if _State.tracer is None:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

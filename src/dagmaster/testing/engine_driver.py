@@ -258,7 +258,7 @@ class Driver:
 
     @property
     def error(self) -> dict[str, Any]:
-        """Return the error of the job; empty if there is none."""
+        """Return the error of the job; empty without an error."""
         errors = (decision.error for decision in reversed(self.decisions) if isinstance(decision, FinishJob))
         return next(errors, None) or {}
 

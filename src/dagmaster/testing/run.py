@@ -50,13 +50,13 @@ def run_workflow(
     """Run a workflow (a graph, Python code, a file, or YAML text) until it finishes, and return the report.
 
     `handlers` are decorated functions, and modules (`my.handlers`) and files (a path) that contain some.
-    Built-in handlers and those of installed packages are known, too; one of `handlers` replaces another of
+    Built-in handlers and handlers of installed packages are also known; one of `handlers` replaces another of
     the same name, so a test may replace a built-in handler with a double. `children` are the workflows that
-    child jobs need, for a file by default those of files beside it, `secrets` the values of `secrets.NAME`.
-    `answers` has True or False for each approval that is answered, as `{"ok": True}`, or is an object with
-    `async def approval(request)`; a name that is no approval is a `ValueError`. Without a clock, waits and
-    retry delays take no time. Handlers that ask for storage, a catalog or tables get those of `services`: see
-    `local_services`.
+    child jobs need, for a file by default the workflows of files next to it, `secrets` the values of
+    `secrets.NAME`. `answers` has True or False for each approval that is answered, such as `{"ok": True}`, or
+    is an object with `async def approval(request)`; a name that is not an approval is a `ValueError`. Without
+    a clock, waits and retry delays take no time. Handlers that ask for storage, a catalog or tables get them
+    from `services`: see `local_services`.
 
     All handlers run in the process of the test, where they can be patched, debugged and measured: coroutines
     on the event loop of the run, plain functions on threads. (`dagmaster run` and workers run plain functions
@@ -69,7 +69,7 @@ def run_workflow(
     # The worker of this run serves every queue.
     registry.default_queue = registry.default_queue or DEFAULT_QUEUE
     if isinstance(workflow, Workflow):
-        # A double of `handlers` replaces a task, too.
+        # A double of `handlers` also replaces a task.
         doubles = _registry(handlers)
         registry = with_mocks(doubles.overlay(workflow.handlers(DEFAULT_QUEUE)).overlay(_known_handlers()))
         inputs = to_inputs(inputs or {})

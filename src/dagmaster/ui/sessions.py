@@ -59,7 +59,7 @@ def start_session(response: Response, key: str, *, is_secure: bool, seconds: int
         raise LoginRejected(
             f"the token has {len(key):,} characters, and a browser keeps at most"
             f" {MAX_COOKIE - len(SESSION_COOKIE):,}:"
-            " let the issuer send fewer claims, as groups that dagmaster does not need"
+            " let the issuer send fewer claims, such as groups that dagmaster does not need"
         )
     response.set_cookie(
         SESSION_COOKIE, key, max_age=seconds, httponly=True, samesite="strict", secure=is_secure

@@ -52,7 +52,7 @@ GROUPS: Final = (
 
 
 class Site:
-    """The web page of a server. `login`: beside keys, browsers may log in at an identity provider."""
+    """The web page of a server. `login`: in addition to keys, browsers may log in at an identity provider."""
 
     def __init__(self, mode: Mode = Mode.SERVER, *, login: BrowserLogin | None = None) -> None:
         self.mode = mode

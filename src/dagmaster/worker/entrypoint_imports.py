@@ -1,4 +1,4 @@
-"""Imports the modules of entrypoints that tasks name, beside the loop of the service.
+"""Imports the modules of entrypoints that tasks name, outside the loop of the service.
 
 An import may take longer than a lease: the heartbeat must not wait for it.
 """

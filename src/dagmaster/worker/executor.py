@@ -5,7 +5,7 @@ processes if the executor is given some. Without them, for tests, and for `isola
 functions run on daemon threads. A thread cannot be killed: a plain function that outlives its timeout is
 abandoned and continues unseen until it returns or the process ends. With `abandons_threads=False` an
 exception is raised in its thread, and the task ends when the function does, so that a retry never overlaps
-with it. A function that does not end then is abandoned, too, and its failure is permanent: there is no retry
+with it. A function that does not end then is also abandoned, and its failure is permanent: there is no retry
 that could overlap.
 """
 

@@ -1,4 +1,4 @@
-"""Publishes the definitions of a worker's handlers after each registration, beside the claims."""
+"""Publishes the definitions of a worker's handlers after each registration, concurrently with claims."""
 
 from __future__ import annotations
 

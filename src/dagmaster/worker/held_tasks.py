@@ -1,6 +1,6 @@
 """The tasks that a worker holds, and how many more it may claim.
 
-Tasks that need a process have a budget of their own: there are fewer processes than slots, and a task that
+Tasks that need a process have a separate budget: there are fewer processes than slots, and a task that
 waits for one is better left to another worker.
 """
 
@@ -59,7 +59,7 @@ class HeldTasks(dict[str, "ClaimedTask"]):
         return task.handler in self.process_bound or (self._has_processes and task.isolation > 0)
 
     def bind_to_process(self, handler: str) -> None:
-        """Count the tasks of a handler among those that need a process: held ones, too."""
+        """Count the tasks of a handler among those that need a process, also held ones."""
         if handler not in self.process_bound:
             before = sum(map(self.needs_process, self.values()))
             self.process_bound |= {handler}

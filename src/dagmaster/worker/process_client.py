@@ -1,7 +1,7 @@
 """The worker's side of one handler process: start it, send it tasks one at a time, receive reports, kill it.
 
 It is spawned, never forked: a fork of a worker with threads and connections would copy locks that are never
-released. It leads a process group of its own, so that what a handler starts is killed with it. `process_pool`
+released. It leads a separate process group, so that what a handler starts is killed with it. `process_pool`
 decides which task gets a process. Everything happens on the loop's thread.
 """
 

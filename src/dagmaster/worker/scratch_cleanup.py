@@ -1,7 +1,7 @@
 """Removal of scratch directories that killed processes left behind.
 
-Each process has a directory of its own below the worker's scratch directory. A live process removes its own
-after each task; the worker removes those of dead processes.
+Each process has its own directory below the worker's scratch directory. A live process removes its own
+after each task; the worker removes the directories of dead processes.
 """
 
 from __future__ import annotations

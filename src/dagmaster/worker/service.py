@@ -280,7 +280,7 @@ class Worker:
             if task is None:
                 return
             _LOGGER.warning(
-                "node %s of job %s runs alone on this worker: workers died that ran it beside other tasks",
+                "node %s of job %s runs alone on this worker: workers died that ran it next to other tasks",
                 task.node_id, task.job_id, extra=task_fields(task),
             )  # fmt: skip
             self._accept([task])

@@ -115,7 +115,7 @@ def _secret_names(references: str | None) -> set[str]:
 
 @lru_cache(maxsize=1_000)
 def _fingerprint(name: str, value: str) -> str:
-    # It is stored beside the task: slow (40 ms, once a value), so that a short secret cannot be guessed from
+    # It is stored next to the task: slow (40 ms, once a value), so that a short secret cannot be guessed from
     # it.
     salt = f"dagmaster {name}".encode()
     return hashlib.scrypt(value.encode(errors="surrogateescape"), salt=salt, n=2**14, r=8, p=1, dklen=8).hex()

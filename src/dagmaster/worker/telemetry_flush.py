@@ -90,7 +90,7 @@ class TelemetryFlush:
     async def end_files(self, reports: Collection[TaskReport]) -> None:
         """Write the errors of attempts to the ends of their log files.
 
-        One that printed nothing has a file, too.
+        One that printed nothing also has a file.
         """
         if self._files is None:
             return

@@ -149,7 +149,7 @@ async def _is_reclaimed(fleet: Fleet, worker_id: int) -> None:
 
 
 async def poison_workers(*, kills_worker: bool) -> Done:
-    """Run a task that kills its worker beside 30 healthy ones, which may not be lost once; restart what dies.
+    """Run a task that kills its worker next to 30 healthy ones, which may not be lost once; restart what dies.
 
     `kills_worker`: it kills the worker even from a child process.
     """

@@ -323,7 +323,7 @@ HEALTH = {
         f"{ALIVE}; {AN_HOUR_AGO}; UPDATE dag_jobs SET queue = 'run:1';"
         " UPDATE dag_workers SET queues = '{{run:1}}', pid = 0, stopped_at = NULL, heartbeat_at = clock()"
     ),
-    "a job beside a run that lives": (
+    "a job next to a run that lives": (
         f"{ALIVE}; {AN_HOUR_AGO};"
         " UPDATE dag_workers SET queues = '{{run:1}}', stopped_at = NULL, heartbeat_at = clock()"
     ),

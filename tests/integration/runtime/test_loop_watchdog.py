@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Blocking:
-    """A handler that blocks its loop until it is released, and one beside it that waits on its first attempt."""
+    """A handler that blocks its loop until it is released, and one next to it that waits on its first attempt."""
 
     def __init__(self) -> None:
         self.release = threading.Event()

@@ -1,4 +1,4 @@
-"""An application over the stores in memory, with an orchestrator and a worker beside it where a test needs them."""
+"""An application over the stores in memory, with an orchestrator and a worker next to it where a test needs them."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_a_task_that_must_run_alone_waits_for_an_idle_worker():
     backlog = (QueueBacklog("heavy", 1, 70.0, BUSY), QueueBacklog("heavy", 2, 9.0, BUSY, is_exclusive=True))
     _, alone = blocking_reasons(a_snapshot(DONE, around={"backlog": backlog}))
     assert alone == (
-        "2 tasks wait for a worker of heavy that runs nothing else, since workers died that ran them beside other tasks; "
+        "2 tasks wait for a worker of heavy that runs nothing else, since workers died that ran them next to other tasks; "
         "2 live workers, 7 of 8 slots busy"
     )
 

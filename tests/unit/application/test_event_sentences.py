@@ -40,7 +40,7 @@ def test_an_event_of_a_newer_version_is_named_by_its_type():
         (event("NodeDispatched", attempt=2), "fetch waits for a worker, attempt 2"),
         (
             event("NodeDispatched", attempt=2, isolation="process"),
-            "fetch waits for a worker, attempt 2, to run in a child process of its own",
+            "fetch waits for a worker, attempt 2, to run in a separate child process",
         ),
         (
             event("NodeDispatched", attempt=4, isolation="exclusive"),

@@ -43,7 +43,7 @@ def test_without_fields_every_job_matches():
         ({"workflow_id": "w", "version": "two"}, "version: 'two' is not a number"),
         (
             {"version": 2},
-            "version: name the workflow, too; versions of different workflows have nothing in common",
+            "version: also name the workflow; versions of different workflows have nothing in common",
         ),
         ({"finished_since": "soon"}, "finished_since: 'soon' is not a time: write a span"),
     ],

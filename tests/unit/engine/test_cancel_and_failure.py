@@ -24,7 +24,7 @@ from dagmaster.testing import (
 
 
 def a_busy_job(on_failure="finish_running", deadline_seconds=None) -> Driver:
-    """Return a job in which `a` runs before `b`, beside a task, a child job and two waits."""
+    """Return a job in which `a` runs before `b`, next to a task, a child job and two waits."""
     driver = Driver(
         a_job(
             on_failure=on_failure,

@@ -145,7 +145,7 @@ def test_losses_beside_other_tasks_are_not_charged_and_isolate_the_node_step_by_
     assert (node.status, node.lost_attempts, (node.error or {})["kind"]) == (NodeStatus.FAILED, 1, "lost")
     assert (node.error or {})[
         "message"
-    ] == "its worker died once after 10 times beside other tasks (max_lost 0)"
+    ] == "its worker died once after 10 times next to other tasks (max_lost 0)"
 
 
 @pytest.mark.parametrize(

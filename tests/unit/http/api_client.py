@@ -111,7 +111,7 @@ def memory_services(application: Application) -> HttpServices:
 async def opened_api(*handlers: Any, queues: Sequence[str] = (), **options: Any) -> AsyncIterator[Api]:
     """Serve the API; an orchestrator and a worker with these handlers and queues run its jobs. The client has the scope admin.
 
-    `extensions`: served beside the API. Other `options`: of `HttpServices`.
+    `extensions`: served next to the API. Other `options`: of `HttpServices`.
     """
     extensions = options.pop("extensions", ())
     async with served_application(

@@ -113,7 +113,7 @@ class Loopback:
 
 @contextlib.contextmanager
 def serve(registry: Registry, *extensions: Extension) -> Iterator[Loopback]:
-    """Serve the API, and what is beside it, on a loopback address."""
+    """Serve the API, and what is next to it, on a loopback address."""
     server = Loopback(registry, extensions)
     with server.in_thread():
         yield server

@@ -24,7 +24,7 @@ nodes:
 async def published(api: Any) -> None:
     """Wait until the worker has published its handlers."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not (await api.get("/api/v1/handlers")).json()["items"]:  # noqa: ASYNC110 - it is published beside the work
+        while not (await api.get("/api/v1/handlers")).json()["items"]:  # noqa: ASYNC110 - it is published next to the work
             await asyncio.sleep(0)
 
 

@@ -349,7 +349,7 @@ def test_the_api_answers_tokens_with_its_scopes_and_rejects_others_with_a_proble
             )
             assert rejected.headers["content-type"] == "application/problem+json"
             assert 'error="invalid_token"' in rejected.headers["www-authenticate"]
-            assert (await api.get("/api/v1/jobs")).status_code == 200, "keys are accepted beside tokens"
+            assert (await api.get("/api/v1/jobs")).status_code == 200, "keys are accepted next to tokens"
             api.headers = {"Authorization": f"Bearer {issuer.token(scope='submit', sub='carol')}"}
             job_id = (await api.post("/api/v1/jobs", {"workflow_id": "hello"})).json()["job_id"]
             await api.use_key(Scope.READ)

@@ -127,7 +127,7 @@ def test_a_bug_shows_the_id_of_the_request_and_no_detail(monkeypatch):
 
 
 def test_a_key_in_the_address_logs_in_by_itself_in_mode_dev_only():
-    """Elsewhere a link on another site could log a visitor in with a key of its own."""
+    """Elsewhere a link on another site could log a visitor in with its own key."""
 
     async def main() -> None:
         for mode in Mode:

@@ -1,4 +1,4 @@
-"""How many tasks a worker holds beside those that run."""
+"""How many tasks a worker holds next to those that run."""
 
 from __future__ import annotations
 

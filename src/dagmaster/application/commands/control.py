@@ -153,7 +153,7 @@ async def retry_node(
 ) -> CommandResult:
     """Run one node again: one that failed or was cancelled; or at once one that waits for a retry.
 
-    Nodes that were skipped because of it run, too. `resume.plan_retry` is the dry run.
+    Nodes that were skipped because of it also run. `resume.plan_retry` is the dry run.
     """
     return await retry_nodes(app, job_id, [node_id], sent_by=sent_by, wait_seconds=wait_seconds)
 

@@ -84,7 +84,7 @@ def find_live_service(view: FleetRecord, service: str) -> OrchestratorRecord | W
             f"{format_name(gone)} {verb} {age(left_seconds(gone))} ago: there is nothing to drain"
         )
     raise ServiceNotFound(
-        f"there is no orchestrator or worker {service!r}; `dagmaster fleet --json` lists those of the last"
+        f"there is no orchestrator or worker {service!r}; `dagmaster fleet --json` lists the ones of the last"
         " hour"
     )
 

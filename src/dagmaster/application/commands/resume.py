@@ -93,7 +93,7 @@ async def resume_job(
 async def plan_resume(app: Application, job_id: str | None, request: ResumeRequest) -> ResumePlanView:
     """Return what a resume would do, and change nothing; raise what `resume_job` would raise.
 
-    Nothing to do is a plan, too, where `resume_job` raises `NothingToResume`.
+    Nothing to do is also a plan, where `resume_job` raises `NothingToResume`.
     """
     resume = await _check_request(app, job_id, request)
     if resume.is_new_job:

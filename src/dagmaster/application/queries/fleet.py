@@ -111,7 +111,7 @@ def _explain_waiting(record: QueueRecord, alive: Sequence[WorkerRecord], claimin
         them = "it" if record.waiting_exclusive == 1 else "them"
         return (
             f"{tasks} for a worker of {queue} that runs nothing else:"
-            f" workers died that ran {them} beside other tasks"
+            f" workers died that ran {them} next to other tasks"
         )
     return _process_shortage(queue, alive) if record.waiting else None
 

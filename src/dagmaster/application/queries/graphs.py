@@ -48,7 +48,7 @@ def graph_view(graph: Graph) -> GraphView:
 
 
 def _group_of(spec: Spec, specs: Mapping[str, Spec]) -> str | None:
-    """Return the group that a node is in. What joins the dependencies of a group is beside it."""
+    """Return the group that a node is in. What joins the dependencies of a group is next to it."""
     joined = specs.get(written_name(spec.id)) if is_group_start(spec.id) else None
     return spec.group if joined is None else joined.group
 

@@ -29,7 +29,7 @@ async def job_detail(
 ) -> JobDetailView:
     """Return one job with its values and nodes; `last` is the newest.
 
-    `with_children`: those of fan-outs, too.
+    `with_children`: also the children of fan-outs.
 
     `max_bytes`: a larger result is not read.
     """

@@ -96,7 +96,7 @@ async def node_detail(
     )
     output = await load_value(app, values.output, values.output_ref, max_bytes=max_bytes)
     attempts = await app.read.attempts(job.job_id, node_id, limit=_DETAIL_ATTEMPTS)
-    # What a task's params name as secret is redacted in everything that is shown beside them.
+    # What a task's params name as secret is redacted in everything that is shown next to them.
     hide = redact.with_secrets(values.hidden)
     detail = NodeDetailView.of(
         snapshot.describe(record),

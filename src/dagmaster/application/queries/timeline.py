@@ -85,7 +85,7 @@ async def _critical_path(app: Application, job: JobRecord) -> tuple[str, ...]:
     fan_outs = [node_id for node_id in path if records[node_id].source_count is not None]
     while fan_outs:
         children |= (last := await app.read.timelines.last_children(job.job_id, fan_outs))
-        # A child may be a fan-out, too; of others there are no children.
+        # A child may itself be a fan-out; others have no children.
         fan_outs = list(last.values())
     return tuple(step for node_id in path for step in _with_children(node_id, children))
 

@@ -28,7 +28,7 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionChangeView(Record):
-    """A part of a definition that differs. `path`: its keys from the top, as `nodes.fetch.params.url`."""
+    """A difference of two definitions. `path`: its keys from the top, such as `nodes.fetch.params.url`."""
 
     path: str
     kind: ChangeKind

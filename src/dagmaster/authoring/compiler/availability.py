@@ -133,7 +133,7 @@ class Availability:
         return self._products[key]
 
     def _fold(self, cubes: Iterable[Cube], limit: int = MAX_UNFOLDED) -> Cubes | None:
-        """Drop impossible cubes, merge those of all branches of a conditional, absorb implied ones."""
+        """Drop impossible cubes, merge the cubes of all branches of a conditional, absorb implied ones."""
         kept: set[Cube] = set()
         for cube in cubes:
             if len({node for node, _ in cube}) == len(cube):

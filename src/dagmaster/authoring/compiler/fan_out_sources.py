@@ -34,7 +34,7 @@ def check_fan_out_sources(
 
 
 def _sources(model: schema.FanOutModel, path: Path) -> Iterator[tuple[Any, Path]]:
-    """Yield the source of a fan-out, and those of the fan-outs in it."""
+    """Yield the source of a fan-out and of each fan-out in it."""
     yield model.source, (*path, "source")
     task: Any = model.task
     while isinstance(task, dict) and task.get("type") == "fan_out":

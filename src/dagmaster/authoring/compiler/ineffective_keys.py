@@ -1,6 +1,6 @@
 """Keys that would have no effect: they are rejected by name instead of being ignored.
 
-The runtime does not implement some yet; others have no effect without, or beside, another key. Stored
+The runtime does not implement some yet; others have no effect without, or together with, another key. Stored
 definitions are not checked: a job that was accepted with such a key must still load.
 """
 
@@ -36,7 +36,7 @@ def _check_node(document: Document, node: Any, path: Path) -> Iterator[Problem]:
         if node.get("pool") is not None:
             message = "pool is not implemented yet: the task would run without taking a slot"
             hint = (
-                "remove it; a queue of its own, served by workers with a --concurrency, limits tasks of all"
+                "remove it; a dedicated queue, served by workers with a --concurrency, limits tasks of all"
                 " jobs"
             )
             yield document.problem(message, (*path, "pool"), hint=hint)
@@ -59,7 +59,7 @@ def _check_combinations(document: Document, node: dict[str, Any], path: Path) ->
     if node.get("on_item_error") == "tolerate":
         for key in ("tolerate_failures", "fail_fast"):
             if node.get(key):
-                message = f"{key} has no effect beside on_item_error: tolerate, which tolerates every failure"
+                message = f"{key} has no effect with on_item_error: tolerate, which tolerates every failure"
                 yield document.problem(message, (*path, key), at_key=True, hint="remove one of the two")
 
 

@@ -41,7 +41,7 @@ class NodeGroups:
         self.unresolved: set[str] = set()
         self.ids = ids
         self.models = models
-        # Where a group is declared that has no entry of its own.
+        # Where a group is declared that has no entry itself.
         self.places: dict[str, Path] = {}
         named = {
             node_id: group for node_id, model in models.items() if (group := getattr(model, "group", None))
@@ -116,7 +116,7 @@ class NodeGroups:
             checked.update(path)
 
     def _insert_declared(self) -> None:
-        """Put each group that has no entry of its own before the first node that is in it."""
+        """Put each group that has no entry itself before the first node that is in it."""
         ids: dict[str, None] = {}
         models: dict[str, AnyNodeModel] = {}
         for node_id in self.ids:

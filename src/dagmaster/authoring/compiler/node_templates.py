@@ -194,8 +194,8 @@ class CheckedValues:
 
 _SCOPE_HINTS: Final = {
     "secrets": "secrets are only for the params of tasks: they are filled in on the worker",
-    "item": "item is the item of a fan-out's task: there is none here",
-    "index": "index is the index of an item in a fan-out's task: there is none here",
+    "item": "item is the item of a fan-out's task: only tasks of fan-outs have one",
+    "index": "index is the index of an item in a fan-out's task: only tasks of fan-outs have one",
     "outer": "outer is for a fan-out inside a fan-out: this one is not",
     "upstream": "the result of a job has no upstream: name the node, nodes.NAME.output",
     "value": "value is for the conditions of branches",

@@ -39,7 +39,7 @@ def check_child_inputs(document: Document, children: Mapping[str, Document]) -> 
 
 
 def _child_jobs(data: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the nodes that run a workflow, those of fan-outs too, with their places."""
+    """Yield the nodes that run a workflow, also in fan-outs, with their places."""
     for node_id, top in data["nodes"].items():
         path: Path = ("nodes", node_id)
         node = top or {}

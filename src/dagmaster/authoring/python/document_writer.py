@@ -248,7 +248,7 @@ class DocumentWriter:
     def _ends(self, gate: Requirement, node: Node) -> Iterator[Requirement]:
         """Yield the sources of the edges to a node that joins."""
         if isinstance(gate, Gate) and gate.kind == "any_of":
-            hint = "let a node of its own wait for the any_of, and join that"
+            hint = "let a separate node wait for the any_of, and join that"
             raise reject(f"{node.label!r} waits for a join and for an any_of", hint, place=node.place)
         yield from _leaves(gate)
 
@@ -266,7 +266,7 @@ class DocumentWriter:
             return requirement
         if isinstance(requirement, Gate):
             if _is_join(requirement):
-                hint = "let a node of its own join them, and wait for that"
+                hint = "let a separate node join them, and wait for that"
                 raise reject(
                     f"{node.label!r} waits for a join inside of another gate", hint, place=node.place
                 )

@@ -135,7 +135,7 @@ class FirstOrigin(Origin):
         text = "none"
         for member in reversed(self.members):
             if not isinstance(member, Future):
-                message = f"this {self.kind} has no value: only futures have, and one of its members is none"
+                message = f"this {self.kind} has no value: one of its members is not a future"
                 raise reject(message, place=scope.place)
             text = f"{write_text(member, scope)} | default({text})"
         return text
@@ -181,7 +181,7 @@ class Ordered:
 
 
 class Future(Ordered, Generic[T_co]):
-    """A value that is known when the job runs. Attributes and items of it are futures, too.
+    """A value that is known when the job runs. Its attributes and items are also futures.
 
     Three names are methods and not keys of the value: `default`, `node` and `after`. Write `future["node"]`
     for such a key.
@@ -195,7 +195,7 @@ class Future(Ordered, Generic[T_co]):
         self._default = default
 
     def default(self, value: D) -> Future[T_co | D]:
-        """Use this value where there is none: an input that is absent, the output of a node that failed."""
+        """Use this value where one is missing: an input that is absent, the output of a node that failed."""
         return Future(self._origin, self._keys, value)
 
     @property
@@ -253,7 +253,7 @@ class NodeState:
 
     @property
     def error(self) -> Future[Any]:
-        """Return the error; null if there is none."""
+        """Return the error; null without one."""
         return Future(NodeOrigin(self._node, "error"))
 
     @property

@@ -291,7 +291,7 @@ def _fingerprint(task: Task) -> str:
 def _of_another_job(item: GraphItem, job_id: int | None) -> str:
     place = f"{type(item).__name__.lower()} {item.label} ({item.id}) is part of job {item.job_id}"
     if job_id is None:
-        return f"{place} already: a new job needs tasks of its own"
+        return f"{place} already: a new job needs new tasks"
     return f"{place}, not of job {job_id}: tasks of two jobs cannot depend on each other"
 
 
@@ -396,7 +396,7 @@ class _Kwargs:
             return self._reference(value.source, value.path)
         if len(self.path) > MAX_DEPTH:
             raise self._reject(value, f"is nested more than {MAX_DEPTH} deep, or contains itself")
-        # Subclasses are what JSON makes of them, wherever they stand: `_flat_json` accepts them, too.
+        # Subclasses are what JSON makes of them, wherever they stand: `_flat_json` also accepts them.
         if isinstance(value, list | tuple):
             return [self._at(place, one) for place, one in enumerate(value)]
         if isinstance(value, Mapping):

@@ -47,7 +47,7 @@ def draw(*items: GraphItem | list[Any] | tuple[Any, ...]) -> Drawing:
 def draw_item(item: GraphItem) -> str | None:
     """Return the drawing of a task or a group as SVG; None if the graph is too large, or is no graph yet.
 
-    A notebook prints the traceback of an error beside what it shows: `draw` and `apply` report it.
+    A notebook prints the traceback of an error next to what it shows: `draw` and `apply` report it.
     """
     try:
         return draw(item).svg

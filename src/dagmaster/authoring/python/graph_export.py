@@ -1,4 +1,4 @@
-"""Writes tasks and groups of Python code as the nodes of a workflow: those of a job that is made of them."""
+"""Writes tasks and groups of Python code as the nodes of a workflow or of a job."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _MAX_SHOWN: Final = 100
 
 
 class Dependency(NamedTuple):
-    """`next` waits for `previous`. The ids are those of tasks and groups."""
+    """`next` waits for `previous`. Both are ids of tasks or groups."""
 
     previous_id: int
     previous_type: ItemKind
@@ -158,7 +158,7 @@ class GraphItem:
 class Task(GraphItem):
     """One call of a function: `entrypoint` is `module.function`, a function, or a function with `@task`.
 
-    The options of `@task` apply to the name of such a function, too, if its module is imported, or its source
+    The options of `@task` also apply to the name of such a function, if its module is imported, or its source
     is here and all of them are literals: else none applies. No module is imported for them.
 
     A task, or a collector of results, anywhere in `kwargs` stands for its result, and is a dependency;
@@ -166,10 +166,10 @@ class Task(GraphItem):
     form in it, as a date or a model. Text is a value and never a template.
 
     A task without a `name` is called after its function. In the graph that a job is made of, the second one
-    of a function is `load_2`. What is added later has the number of that addition, too: `load_b3_1` is the
+    of a function is `load_2`. What is added later also has the number of that addition: `load_b3_1` is the
     first `load` of the third part of the job. The graph that it was made of is the first part; every `apply`
     of a context, or with `at_once`, makes another, and so does a task with everything that it adds when it
-    succeeds. These names are those of the nodes, and the keys of a result of several tasks.
+    succeeds. They are the names of the nodes, and the keys of a result of several tasks.
     """
 
     __slots__ = (
@@ -203,7 +203,7 @@ class Task(GraphItem):
         frame = _frame or sys._getframe(1)  # noqa: SLF001 - there is no other way to the caller
         self._code, self._position = frame.f_code, frame.f_lasti
         self.options: Mapping[str, Any]
-        """Its options as definitions have them, with those of its function; those that are not set are left
+        """Its options as definitions have them, with its function's; options that are not set are left
         out."""
         if type(entrypoint) is str:
             if entrypoint not in CHECKED:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ONE_NODE: Final = (
-    "return the call of one task, one workflow or one fan-out; several steps are a workflow of their own"
+    "return the call of one task, one workflow or one fan-out; several steps are a separate workflow"
 )
 _ROOTS: Final = PARAMS | {"item", "index", "outer"}
 
@@ -154,7 +154,7 @@ def fan_out(  # noqa: PLR0913 - the keys of a fan-out
 ) -> Future[list[T]]:
     """Run what `each` makes of an item for all items: one task, one workflow, or a fan-out again.
 
-    The result is a list of what `each` returns: a result, or a part of it, as `lambda row:
+    The result is a list of what `each` returns: a result, or a part of it, such as `lambda row:
     measure(row)["size"]`.
 
     `task.map(items)` is the short form of a fan-out of one task:
@@ -250,7 +250,7 @@ def any_of(*dependencies: Future[T] | NodeGroup | Branch | Gate) -> Future[T]:
 
 
 def join(*dependencies: Future[T] | NodeGroup | Branch) -> Future[T]:
-    """Wait for those of several nodes or branches that are taken: at least one.
+    """Wait for the nodes or branches, of several, that are taken: at least one.
 
     As a value it is like `any_of`.
 
@@ -267,7 +267,7 @@ def all_of(*dependencies: Dependency) -> Gate:
 def expression(text: str, **values: Future[Any]) -> Future[Any]:
     """Return the value of an expression of workflow files: `expression("{{ x }}.tif", x=name)`.
 
-    Names are the futures that are passed, else those of workflow files: `secrets.TOKEN`, `env.REGION`,
+    Names are the futures that are passed, else the roots of workflow files: `secrets.TOKEN`, `env.REGION`,
     `job.id`.
     """
     template = text if "{{" in text else f"{{{{ {text} }}}}"

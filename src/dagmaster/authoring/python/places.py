@@ -94,7 +94,7 @@ def place_of_output(function: Callable[..., object], name: str) -> Place:
 
 
 def _own_nodes(root: ast.AST) -> Iterator[ast.AST]:
-    """Yield the syntax nodes of a function without those of functions in it."""
+    """Yield the syntax nodes of a function without nested functions."""
     for node in ast.iter_child_nodes(root):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             yield node

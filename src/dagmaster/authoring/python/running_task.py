@@ -194,7 +194,7 @@ def map_values(
 
     Return a handle for the results of all chunks, in order: a later task takes it as an argument. In a
     running task the tasks are added to its job; elsewhere they are part of the graph that the handle is used
-    in. `kwargs`: further arguments; `options`: those of a task.
+    in. `kwargs`: further arguments; `options`: as of a task.
     """
     if isinstance(values, GraphItem):
         raise NodesRejected(
@@ -288,7 +288,7 @@ def _mark_added(collected: Collected, job_id: int, answer: JsonObject) -> None:
 
 
 def _tasks_in(items: Iterable[GraphItem]) -> Iterator[Task]:
-    """Yield the tasks of a call of `apply`, those in groups, too."""
+    """Yield the tasks of a call of `apply`, also the ones in groups."""
     for item in items:
         if isinstance(item, Group):
             yield from _tasks_in(item.members)

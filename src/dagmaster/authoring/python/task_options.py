@@ -88,7 +88,7 @@ class _Function(NamedTuple):
 
 @lru_cache(maxsize=1_000)
 def read_function(callback: Any) -> _Function:
-    """Return what tasks of a function have in common; raise `HandlerInvalid` if it is none."""
+    """Return what tasks of a function have in common; raise `HandlerInvalid` if it is not a function."""
     from dagmaster.authoring.python.tasks import NodeCall, TaskFunction
 
     mark = mark_of(callback)
@@ -181,7 +181,7 @@ def merged_options(declared: Mapping[str, Any], options: Mapping[str, Any]) -> M
 
 
 def add_options(declared: Mapping[str, Any], options: Mapping[str, Any], label: str) -> Mapping[str, Any]:
-    """Return the options of a function with those of one task; raise `HandlerInvalid` about a wrong one."""
+    """Return a function's options with a task's own; raise `HandlerInvalid` about a wrong one."""
     merged = _in_order({**declared, **check_options(options, label)})
     if len(_MERGED) < MAX_CHECKED:
         # The keys of a retry cannot be part of a key.

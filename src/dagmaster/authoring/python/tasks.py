@@ -54,7 +54,7 @@ class NodeCall:
         changes = {name: value for name, value in options.items() if value is not None}
         if "retry" in changes:
             try:
-                # {} is a policy of defaults; 0 is none.
+                # {} is a policy of defaults; 0 is not a policy.
                 retry = options["retry"]
                 changes["retry"] = read_retry("none" if retry in (None, 0) else retry, self.handler)
             except HandlerInvalid as error:
@@ -277,7 +277,7 @@ def task(
 ) -> Any:
     """Make a function a task: `@task` or `@task(retry=3, queue="light")`.
 
-    The keys are those of `@handler`. The name of the handler is `module.function`; a worker runs it if its
+    It has the keys of `@handler`. The name of the handler is `module.function`; a worker runs it if its
     operator allowed the module (`--handlers`). The result is any JSON value, a model, a date …, but no set
     and no bytes. `retry`: a number of attempts, a policy, its keys as in YAML, or "none".
     """

@@ -49,7 +49,7 @@ def load_workflow(path: Path | str) -> Workflow[Any, Any]:
     """Return the workflow of a YAML file, or of a Python file: the only one in it, or `flow.py:name`.
 
     `my_package.flow:name` is one of a module. What is in the folder of a Python file can be imported by it.
-    Workflows of child jobs that are in files beside a YAML file belong to it.
+    Workflows of child jobs that are in files next to a YAML file belong to it.
     """
     if not is_python_file(path):
         return _Folder(Path(path).parent).load(Path(path))
@@ -90,7 +90,7 @@ def has_workflows(path: Path | str) -> bool:
 def handler_sources(path: Path | str) -> tuple[str, ...]:
     """Return what `--handlers` names for a Python file: itself if it has tasks, and the modules of its tasks.
 
-    Itself comes first, even if all its tasks are in modules beside it: then these can be imported.
+    Itself comes first, even if all its tasks are in modules next to it: then these can be imported.
     """
     module = _import(str(file_of(path)))
     modules = task_modules(path) if has_workflows(path) else ()

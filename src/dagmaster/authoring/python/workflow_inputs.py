@@ -173,7 +173,7 @@ def _constraints(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lost_limits(annotation: Any) -> Iterator[str]:
-    """Yield the limits of an annotation that its JSON Schema does not have, as those of a date."""
+    """Yield the limits of an annotation that its JSON Schema does not have, such as the limits of a date."""
     if typing.get_origin(annotation) is not Annotated:
         return
     base, *metadata = typing.get_args(annotation)

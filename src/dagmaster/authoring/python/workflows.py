@@ -250,7 +250,7 @@ def workflow(
 ) -> Any:
     """Make a function a workflow: `@workflow` or `@workflow(version=2, on_failure="continue")`.
 
-    The keys are those of a workflow file. The id is the name of the function, the description its docstring.
+    It has the keys of a workflow file. The id is the name of the function, the description its docstring.
     """
     frame = sys._getframe(1)  # noqa: SLF001 - local names of postponed annotations
 

@@ -87,7 +87,7 @@ class YamlText:
             return self._splice([self._flow_range(parts, index)])
         line = self._line_start(start)
         if self.text[line:start].strip(" "):
-            # The first one, beside a dash: the next one takes its place.
+            # The first one, next to a dash: the next one takes its place.
             if index or self.text[line:start].strip(" -"):
                 raise NotEditable
             return self._splice([(start, parts[1][0], "")])

@@ -81,7 +81,7 @@ def entry_lines(key: str, value: JsonValue, indent: str, step: str = INDENT) -> 
 
 
 def item_lines(value: JsonValue, indent: str) -> Iterator[str]:
-    """Yield the lines of one item of a list: those of a container begin beside the dash."""
+    """Yield the lines of one item of a list; a container begins next to the dash."""
     if not isinstance(value, dict | list) or not is_block(value):
         yield f"{indent}- {write_inline(value)}"
         return

@@ -95,7 +95,7 @@ def dev(
     The embedded PostgreSQL needs no installation; set DAGMASTER_DATABASE_URL to use another server. The
     workflow files of a folder are published, so that jobs can be submitted by workflow id. A process that
     dies is restarted. The API and the web page listen on 127.0.0.1; if the port is taken, on another one.
-    Their key is beside the data directory.
+    Their key is next to the data directory.
 
     FILES are more workflow files, in YAML or Python, and folders of them; workers get the tasks of Python
     files. With --reload all of them, the folder and the files of --handlers are watched. A changed file

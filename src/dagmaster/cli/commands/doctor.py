@@ -135,7 +135,7 @@ def render_lines(finding: Finding, width: int) -> list[str]:
 
 
 def run_check(check: Check, context: DoctorContext) -> Iterator[Finding]:
-    """Run a check within its time limit. A check that takes longer, or fails itself, is a finding, too."""
+    """Run a check within its time limit. A check that takes longer, or fails itself, is also a finding."""
     findings: list[Finding] = []
     errors: list[BaseException] = []
     done = threading.Event()

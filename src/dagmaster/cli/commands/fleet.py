@@ -39,7 +39,7 @@ def fleet(context: click.Context, *, as_json: bool, data_dir: pathlib.Path | Non
     A worker may have claimed more tasks than it runs: these are prefetched. A queue with tasks that no live
     worker serves is marked. Services that died within the last hour, or stopped and left what no other one
     has taken over, are listed below. One that died did not release its jobs or tasks: their number, and what
-    became of them, is shown beside it.
+    became of them, is shown next to it.
 
     \b
     Examples:

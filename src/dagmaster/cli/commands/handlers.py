@@ -40,7 +40,7 @@ TIMEOUT_SECONDS: Final = 3600.0
 def handlers() -> None:
     """List, show and test handlers.
 
-    They are the handlers of this machine: those that are built in, and those of DAGMASTER_HANDLERS and
+    They are the handlers of this machine: built-in ones, and the handlers of DAGMASTER_HANDLERS and
     --handlers. With --url or DAGMASTER_URL they are those that the workers of the server have published, and
     a test runs on a worker.
     """
@@ -161,7 +161,7 @@ def test(
 
 
 def find_session(modules: tuple[str, ...]) -> RemoteSession | None:
-    """Return the server whose handlers are asked for; None: those of this machine."""
+    """Return the server whose handlers are asked for; None: this machine's handlers."""
     with command_errors():
         server = find_server(None, modules=modules)
     return None if server is None else RemoteSession(server)

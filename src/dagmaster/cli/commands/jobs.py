@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 def jobs() -> None:
     """List, watch, explain and control jobs.
 
-    They are those of the server of --url or DAGMASTER_URL, else of the database: DAGMASTER_DATABASE_URL, or
+    They belong to the server of --url or DAGMASTER_URL, else of the database: DAGMASTER_DATABASE_URL, or
     the embedded one.
 
     \b

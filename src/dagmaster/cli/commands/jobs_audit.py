@@ -43,7 +43,7 @@ def audit(job_id: str | None, *, outputs: bool, as_json: bool, data_dir: pathlib
 
     Each invariant is checked on the tables: events without gaps, no node completed twice, no task lost,
     nothing stuck, no write by an orchestrator that was not the owner. The audit takes jobs in batches, each
-    in a short snapshot of its own, and writes nothing; services may keep running. Its progress is shown on
+    in a separate short snapshot, and writes nothing; services may keep running. Its progress is shown on
     standard error. With --url, the server checks; the key needs the scope admin.
 
     --outputs finds attempts that the database does not know: large outputs that are newer than the rows of

@@ -209,7 +209,7 @@ def retry(
 ) -> int:
     """Run nodes again: failed or cancelled ones, or, at once, those that wait for their next attempt.
 
-    Nodes that were skipped because of them run, too; other failures stay as they are. Several nodes, at most
+    Nodes that were skipped because of them also run; other failures stay as they are. Several nodes, at most
     1,000, run again in one new run, while the job runs or after it; those that cannot be retried are skipped.
     A child of a fan-out has a name such as tiles__47.
 

@@ -83,7 +83,7 @@ def logs(
 async def last_traceback(
     system: System, job_id: str, node_id: str, attempt: int | None
 ) -> tuple[int, str] | None:
-    """Return the attempt and the traceback with which a node failed last; None if there is none."""
+    """Return the attempt and the traceback with which a node failed last; None if it did not."""
     from dagmaster.application.queries.nodes import node_detail
 
     node = await system.call(node_detail, job_id, node_id)

@@ -32,7 +32,7 @@ def show(
 ) -> int:
     """Show a job: the status of its nodes, what it waits for, and its result.
 
-    With a NODE (a child of a fan-out, too): its attempts with times and workers, its complete error, the item
+    With a NODE (also a child of a fan-out): its attempts with times and workers, its complete error, the item
     of a child, its output, and its params while its task is in flight.
 
     \b

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject, JsonValue
 
 FRAMES_PER_SECOND: Final = 8
-# Rates are those of the last seconds.
+# Rates cover the last seconds.
 _RATE_SECONDS: Final = 5.0
 _QUIET_EVENTS: Final = frozenset({EventType.JOB_CLAIMED, EventType.NODE_DISPATCHED, EventType.NODE_EXPANDED})
 _TENTHS: Final = 10
@@ -59,7 +59,7 @@ _WHOLE_JOB: Final = ""
     epilog="Exit codes: 0 completed, 1 failed or cancelled, 2 no such job, 3 no database, 130 interrupted."
 )
 @click.argument("job_id", metavar="[JOB]", required=False)
-@click.option("--plain", is_flag=True, help="Print lines instead of the live tree, on a terminal, too.")
+@click.option("--plain", is_flag=True, help="Print lines instead of the live tree, also on a terminal.")
 @json_option
 @data_dir_option
 def watch(job_id: str | None, *, plain: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:

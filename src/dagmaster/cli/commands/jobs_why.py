@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def why(job_id: str, node_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Explain why a job has its status: first the reason that keeps it from advancing.
 
-    With a NODE (a child of a fan-out, too): why that node does not run, or how it ended, step by step to the
+    With a NODE (also a child of a fan-out): why that node does not run, or how it ended, step by step to the
     root cause. All reasons have codes, listed in docs/reference/reasons.md.
 
     \b

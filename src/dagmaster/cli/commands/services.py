@@ -61,7 +61,7 @@ with_parent_option = click.option(
 
 @click.command()
 @click.option(
-    "--serve", "address", metavar="HOST:PORT", help="Run the HTTP API beside it, in the same process."
+    "--serve", "address", metavar="HOST:PORT", help="Run the HTTP API next to it, in the same process."
 )
 @metrics_port_option
 @data_dir_option
@@ -107,7 +107,7 @@ def orchestrator(
     listener = bind(*parse_address(address))
 
     def make(config: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
-        # One process, one set of metrics: the server shows those of the orchestrator, too.
+        # One process, one set of metrics: the server also shows the orchestrator's.
         metrics = open_metrics_port(settings, metrics_port) or ProcessMetrics()
         server = ServerService(
             config, settings, blob_directory(settings, data_dir), listener, metrics=metrics
@@ -194,7 +194,7 @@ def serve_mode(context: click.Context, /, **options: Any) -> int:
     """Run the service that DAGMASTER_RUN_MODE names: for one container image that serves as both.
 
     An orchestrator, or a worker of DAGMASTER_QUEUES with the handlers of DAGMASTER_HANDLERS. RUN_MODE and
-    other names are read, too, as every service does (dagmaster config show --services).
+    other names are also read, as every service does (dagmaster config show --services).
 
     \b
     Examples:

@@ -82,7 +82,7 @@ class StormSummary:
     help="Let this node kill its worker whenever it runs (repeatable).",
 )
 @click.option(
-    "-v", "--trace", "is_traced", is_flag=True, help="With --seed: print every request and every fault, too."
+    "-v", "--trace", "is_traced", is_flag=True, help="With --seed: also print every request and every fault."
 )
 @inputs_options
 @json_option

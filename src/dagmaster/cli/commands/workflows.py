@@ -131,13 +131,13 @@ def diagram(
     "--output",
     type=click.Path(path_type=pathlib.Path),
     help="Write to this file (.yaml, .yml, or one that exists), or to a folder, which is made: it gets the"
-    " workflows of child jobs, too.",
+    " workflows of child jobs.",
 )
 def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
     """Write a workflow of Python code as a workflow file (YAML).
 
     The file has the same graph. Its tasks stay Python functions: name their module where it is used
-    (--handlers). Workflows that it calls are files of their own, beside it.
+    (--handlers). Workflows that it calls are separate files next to it.
 
     \b
     Examples:
@@ -162,7 +162,7 @@ def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
     if called:
         names = format_list([one.workflow_id for one in called])
         click.echo(
-            f"it runs {names}: export these beside it, or all at once to a folder (-o FOLDER)", err=True
+            f"it runs {names}: export these next to it, or all at once to a folder (-o FOLDER)", err=True
         )
     return COMPLETED
 

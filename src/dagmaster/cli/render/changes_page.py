@@ -23,7 +23,7 @@ _INDENT: Final = 4
 
 
 def changes_page(entries: Sequence[AuditRecord]) -> Iterator[RenderableType]:
-    """Draw a line for each change, and its details below it: beside it, 80 columns have no room for them."""
+    """Draw a line for each change, and its details below it: next to it, 80 columns have no room for them."""
     rows = [(local_time(entry.at), entry.actor, entry.action, entry.object_id) for entry in entries]
     widths = [max(map(len, column)) for column in zip(_HEADER, *rows, strict=True)]
     yield Text(_line(_HEADER, widths), style=DIM)

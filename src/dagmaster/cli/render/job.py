@@ -1,4 +1,4 @@
-"""Draw jobs and nodes on a terminal: jobs of this process and those of a database in the same way.
+"""Draw jobs and nodes on a terminal: jobs of this process and of a database in the same way.
 
 Lines (`JobLine`, `NodeLine`) are made from views or from a running engine. They are readable without colour:
 the icon shows the status, and failures have other strokes in a bar.

@@ -10,7 +10,7 @@ from dagmaster.application.views import TERMINAL_NODE, NodeStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Failed nodes may take this part of a screen that is too small: active nodes need lines, too.
+# Failed nodes may take this part of a screen that is too small: active nodes also need lines.
 _SHARE_OF_FAILED: Final = 3
 
 

@@ -311,15 +311,15 @@ def queued(
         needs = f"a worker of {queue} that runs nothing else, since workers died that ran"
         return Reason(
             code=ReasonCode.EXCLUSIVE,
-            sentence=f"has been waiting {age(seconds)} for {needs} it beside other tasks; {load}",
-            group_sentence=f"wait for {needs} them beside other tasks; {load}",
+            sentence=f"has been waiting {age(seconds)} for {needs} it next to other tasks; {load}",
+            group_sentence=f"wait for {needs} them next to other tasks; {load}",
             data=data,
         )
     if state.lacks_processes:
         whose = "its" if state.workers == 1 else "their"
         load += f", and {format_busy_processes(whose, state.processes)}"
     if isolation is Isolation.PROCESS:
-        load += "; needs a process, since a worker died that ran it beside other tasks"
+        load += "; needs a process, since a worker died that ran it next to other tasks"
     place = "" if position is None else f", position {position:,}"
     return Reason(
         code=ReasonCode.QUEUED,

@@ -1,4 +1,4 @@
-"""The facts that an explanation needs beside the job itself: services, tasks in flight, reports.
+"""The facts that an explanation needs in addition to the job itself: services, tasks in flight, reports.
 
 Read by a store.
 """

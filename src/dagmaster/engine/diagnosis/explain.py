@@ -354,7 +354,7 @@ class Why:
         for node in self.nodes():
             reason = self.reason_for(node.id)
             fan = None if node.parent is None else node.top.id
-            # A reason without a group sentence is a group of its own.
+            # A reason without a group sentence is a separate group.
             key = (reason.code, reason.group_sentence or f"{node.id} {reason.sentence}", fan)
             group = groups.get(key)
             if group is None:

@@ -172,7 +172,7 @@ def _details(error: JsonObject) -> str:
     cause: Any = error
     while isinstance(cause, dict) and cause.get("kind") in _CHILD_JOB_KINDS:
         cause = cause.get("cause")
-    # The errors of handlers may have details of their own.
+    # The errors of handlers may have their own details.
     details = (
         cause.get("details") if isinstance(cause, dict) and cause.get("kind") == "unknown_handler" else None
     )
@@ -357,7 +357,7 @@ def _condition_source(job: Job, source: Node, branch: Branch) -> str | None:
 
 
 def _values_read(branch: Branch, context: DiagnosisContext) -> Iterator[tuple[str, JsonValue]]:
-    """Yield the paths that the condition read beside `value`, each with its value."""
+    """Yield the paths that the condition read besides `value`, each with its value."""
     for use in () if branch.condition is None else branch.condition.uses:
         root, *keys = use.keys
         value: Any = context.inputs

@@ -51,7 +51,7 @@ _REPETITION: Final = re.compile(r"[*+]|\{\d*,?\d*\}")
 
 @dataclass(frozen=True, slots=True)
 class ParsedName:
-    """The fields of a file name. `facets` are those of its group, in the order of the pattern."""
+    """The fields of a file name. `facets` are the facets of its group, in the order of the pattern."""
 
     tile: str
     return_period: int
@@ -161,7 +161,7 @@ def tile_corner(tile: str) -> tuple[int, int]:
     match = _TILE.fullmatch(tile.lower())
     if match is None or not _is_tile(tile.lower()):
         raise invalid_input(
-            f"{tile!r} is not a tile: expected the south-west corner of a square degree, as n10e020 or"
+            f"{tile!r} is not a tile: expected the south-west corner of a square degree, such as n10e020 or"
             " s34w071"
         )
     return _signed_corner(match)

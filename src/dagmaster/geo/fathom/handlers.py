@@ -440,7 +440,7 @@ def stac_register(ctx: HandlerContext, params: StacRegisterParams) -> StacRegist
 def _load_item(
     ctx: HandlerContext, cell: Mapping[str, Any], collection_id: str, overrides: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the item of a cell in its collection, from the output or from the file beside the COG."""
+    """Return the item of a cell in its collection, from the output or from the file next to the COG."""
     item: dict[str, Any] = cell.get("item") or _read_item(ctx, str(cell["href"]))
     links = [collection_link(collection_id), *item["links"]]
     return {
@@ -457,6 +457,6 @@ def _read_item(ctx: HandlerContext, href: str) -> dict[str, Any]:
         item: dict[str, Any] = json.loads(ctx.blobs.read(uri))
     except BlobNotFound as error:
         raise invalid_input(
-            f"{href} has no item beside it at {uri}: merge its cell again (redo: true)"
+            f"{href} has no item next to it at {uri}: merge its cell again (redo: true)"
         ) from error
     return item

@@ -1,6 +1,6 @@
 """Merge the stacks of one grid cell into one COG.
 
-Each band first becomes a raster of its own, which a later attempt reuses; then they are combined. Pixels
+Each band first becomes a separate raster, which a later attempt reuses; then they are combined. Pixels
 without a tile are nodata. Tiles that overlap, or do not lie on one pixel grid, are rejected.
 """
 
@@ -103,7 +103,7 @@ def _place(tile: str, path: Path, layer: Layer, west: float, north: float) -> Pl
     offset = max(abs(column - round(column)), abs(row - round(row)))
     if offset > MAX_OFFSET_PIXELS:
         raise invalid_input(
-            f"{tile} is misaligned: its pixels are {offset:.3g} of a pixel off those of its neighbours."
+            f"{tile} is misaligned: its pixels are {offset:.3g} of a pixel off its neighbours' pixels."
             " Expected one grid for all tiles of a cell; resample it first"
         )
     return PlacedStack(tile, path, layer, round(column), round(row))
@@ -126,7 +126,7 @@ def _reject_overlaps(placed: Sequence[PlacedStack]) -> None:
 def merge_band(
     canvas: Canvas, band: int, target: Path, share: Share, on_block: Callable[[int, int], None]
 ) -> None:
-    """Write one band of the canvas (counted from 1) as a raster of its own."""
+    """Write one band of the canvas (counted from 1) as a separate raster."""
     template = canvas.template
     profile = {
         "driver": "GTiff", "width": canvas.width, "height": canvas.height, "count": 1,

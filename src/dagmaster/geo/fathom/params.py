@@ -31,7 +31,7 @@ class TileInventoryParams(StackParams):
         default=None,
         description="How files are named below the prefix: one or several templates with {tile},"
         " {return_period} and any other fields, or regular expressions with such named groups."
-        " Default: those of docs/howto/fathom.md.",
+        " Default: the patterns of docs/howto/fathom.md.",
     )
     return_periods: list[int] = Field(default=list(RETURN_PERIODS), min_length=1, description="In years.")
     incomplete: Literal["report", "fail"] = Field(
@@ -117,7 +117,7 @@ class TileInventory(BaseModel):
 class BandStackParams(GroupedParams, StackParams):
     """The files of one tile."""
 
-    tile: str = Field(description="The south-west corner of its square degree, as n10e020.")
+    tile: str = Field(description="The south-west corner of its square degree, such as n10e020.")
     sources: dict[str, str] = Field(
         min_length=1, description="Files by return period, as {1in5: …, 1in10: …}."
     )
@@ -190,7 +190,7 @@ class SpatialMerge(GroupedCog):
 
     cell: str
     tiles: int
-    item: dict[str, Any] = Field(description="The STAC item; also stored beside the COG.")
+    item: dict[str, Any] = Field(description="The STAC item; also stored next to the COG.")
 
 
 class StacRegisterParams(BaseModel):

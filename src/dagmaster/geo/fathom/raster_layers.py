@@ -84,7 +84,7 @@ class Layer:
         )  # fmt: skip
 
     def differences(self, other: Layer) -> str:
-        """Describe how the two differ; empty if one may be placed beside the other."""
+        """Describe how the two differ; empty if one may be placed next to the other."""
         texts = [
             f"{name} {getattr(self, name)} instead of {getattr(other, name)}"
             for name in ("crs", "dtype", "nodata")

@@ -43,7 +43,7 @@ GENERIC_SUFFIXES: Final = (
     ".jpeg",
     ".gif",
 )
-"""Of other files, too, such as metadata and previews: they count only if nothing else in an archive is a
+"""Also of other files, such as metadata and previews: they count only if nothing else in an archive is a
 dataset."""
 
 

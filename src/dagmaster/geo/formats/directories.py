@@ -1,4 +1,4 @@
-"""Datasets that are directories in a storage: all their files, below a folder of our own."""
+"""Datasets that are directories in a storage: all their files, below one of our folders."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 ONE_FILE: Final = "one file"
-FILE_SET: Final = "a file and those of the same name beside it"
+FILE_SET: Final = "a file and the files of the same name next to it"
 DIRECTORY: Final = "a directory, or a zip archive of it"
 
 NETWORK: Final = "reads from a server over the network"

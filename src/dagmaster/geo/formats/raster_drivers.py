@@ -1,4 +1,4 @@
-"""The rules of raster drivers: those of rasterio's GDAL."""
+"""The rules of the raster drivers of rasterio's GDAL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HDF5_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
 
 
 def _with(part: str, *suffixes: str, optional: tuple[str, ...] = ()) -> DriverRule:
-    """Return the rule of a driver whose files are described by another one beside them."""
+    """Return the rule of a driver whose files are described by another one next to them."""
     files = (FileType(suffix=suffix, required=(part,), optional=optional) for suffix in suffixes)
     return reads(*files, needs_suffix=True)
 
@@ -97,7 +97,7 @@ RASTER_DRIVERS: Final[dict[str, DriverRule]] = {
     "DOQ1": reads(".doq", needs_suffix=True),
     "GSC": reads(".gsc", needs_suffix=True),
     "JDEM": reads(".mem", needs_suffix=True),
-    # ── Read, described by a file beside them ──
+    # ── Read, described by a file next to them ──
     "ENVI": _with(
         ".hdr", ".dat", ".img", ".bsq", ".bil", ".bip", ".raw", ".bin", ".envi", optional=("+.hdr",)
     ),
@@ -179,7 +179,7 @@ RASTER_DRIVERS: Final[dict[str, DriverRule]] = {
         ("S104", "S111"), refused("the name of its file stands for each raster in it (GDAL 3.10)")
     ),
     "Leveller": refused("does not read what it writes (GDAL 3.10)"),
-    "Terragen": refused("the place of its pixels is in a world of its own"),
+    "Terragen": refused("the place of its pixels is in an unknown world"),
     "AirSAR": refused("a damaged header crashes the process (GDAL 3.10)"),
     "RIK": refused("memory of the process stands for the pixels of a damaged block (GDAL 3.10)"),
     "MSGN": refused("memory of the process stands for the calibration of a truncated header (GDAL 3.10)"),

@@ -132,7 +132,7 @@ def _describe_mismatch(path: Path, head: bytes, suffix: str, drivers: str) -> st
         parts = []
     if parts and is_required:
         return (
-            f"the file has no {' or '.join(parts)} beside it, which describes a {suffix} file: put it there"
+            f"the file has no {' or '.join(parts)} next to it, which describes a {suffix} file: put it there"
         )
     if _is_text(head) and suffix not in _TEXT_SUFFIXES:
         return f"the file is a text file, not the {drivers} that its suffix {suffix} says: copy it again"

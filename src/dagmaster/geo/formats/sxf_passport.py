@@ -70,7 +70,7 @@ def check_classes(path: Path) -> None:
     """Reject a table of classes whose records do not follow each other within the file."""
     content = path.read_bytes()
     if not content.startswith(b"RSC"):
-        raise invalid_input("the .rsc beside the SXF map is no table of classes: copy it again, or remove it")
+        raise invalid_input("the .rsc next to the SXF map is not a class table: copy it again, or remove it")
     try:
         for position, smallest in _CLASS_SECTIONS:
             start, count = _SECTION.unpack_from(content, position)
@@ -84,7 +84,7 @@ def check_classes(path: Path) -> None:
 
 
 def _damaged_classes() -> Exception:
-    return invalid_input("the .rsc beside the SXF map is damaged or truncated: copy it again, or remove it")
+    return invalid_input("the .rsc next to the SXF map is damaged or truncated: copy it again, or remove it")
 
 
 def _read_passport(file: IO[bytes]) -> _Passport:

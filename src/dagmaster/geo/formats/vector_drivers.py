@@ -1,4 +1,4 @@
-"""The rules of vector drivers: those of pyogrio's GDAL, and the formats that Arrow reads."""
+"""The rules of the vector drivers of pyogrio's GDAL, and of the formats that Arrow reads."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ VECTOR_DRIVERS: Final[dict[str, DriverRule]] = {
     "WAsP": reads(".map"),
     "Selafin": reads(".slf"),
     "Idrisi": reads(FileType(suffix=".vct", required=(".vdc",), optional=(".adc", ".avl"))),
-    # The base file: its updates are files of their own.
+    # The base file: its updates are separate files.
     "S57": reads(".000"),
-    # Those that GDAL places where they belong (sxf_passport.py), with the names of their classes beside them.
+    # Maps that GDAL places where they belong (sxf_passport.py), with the class names next to them.
     "SXF": reads(FileType(suffix=".sxf", optional=(".rsc",)), magic=b"SXF"),
     # ── Refused ──
     "CSV": refused("read by Arrow instead: GDAL takes every column for text"),
@@ -92,7 +92,7 @@ VECTOR_DRIVERS: Final[dict[str, DriverRule]] = {
     "OGR_PDS": refused(REFERENCES),
     "EDIGEO": refused(REFERENCES),
     "MiraMonVector": refused(REFERENCES),
-    "AVCBin": refused("a coverage is a directory and another one beside it"),
+    "AVCBin": refused("a coverage is a directory and another one next to it"),
     "GNMFile": refused(REFERENCES),
     "GNMDatabase": refused(NETWORK),
     "MVT": refused("one tile of many, whose place is in its path"),
@@ -102,5 +102,5 @@ VECTOR_DRIVERS: Final[dict[str, DriverRule]] = {
     "VICAR": refused(NO_GEOMETRIES),
     "PDF": refused(WRITE_ONLY),
     "PGDUMP": refused(WRITE_ONLY),
-    "VFK": refused("writes a database beside the file"),
+    "VFK": refused("writes a database next to the file"),
 }

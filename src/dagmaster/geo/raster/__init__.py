@@ -1,1 +1,1 @@
-"""Handlers for rasters, in the files `*_handlers.py`: each calls an ordinary function of a file beside it."""
+"""Handlers for rasters, in `*_handlers.py`: each calls an ordinary function of a file next to it."""

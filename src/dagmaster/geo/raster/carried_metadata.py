@@ -1,6 +1,6 @@
-"""What a raster says beside its pixels, and which of it a COG made from it does not say.
+"""What a raster says besides its pixels, and which of it a COG made from it does not say.
 
-GDAL's COG driver keeps most metadata in the file. It writes some into files beside it, which are not
+GDAL's COG driver keeps most metadata in the file. It writes some into files next to it, which are not
 published: names of categories, raster attribute tables, other domains. What a result lacks is named in the
 output of the handler.
 """
@@ -80,7 +80,7 @@ def _facts(raster: DatasetReader) -> Iterator[tuple[str, Any]]:
             "scale": None if raster.scales[index] == 1 else raster.scales[index],
             "offset": None if raster.offsets[index] == 0 else raster.offsets[index],
             "color table": color_table(raster, band),
-            # A mask of its own, unlike one that all bands share.
+            # A separate mask, unlike one that all bands share.
             "mask": None if raster.mask_flag_enums[index] else True,
         }
         yield from ((f"{name}{label}", value) for name, value in values.items() if value is not None)

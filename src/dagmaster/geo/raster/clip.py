@@ -139,7 +139,7 @@ def _write_clipped(
             source_window = Window(window[0] + column, window[1] + row, width, height)
             hidden = outside
             if is_masked and nodata is not None:
-                # A mask is not kept beside a nodata value: masked pixels become nodata.
+                # A mask is not kept in addition to a nodata value: masked pixels become nodata.
                 hidden = outside | (source.dataset_mask(window=source_window) == 0)
             for band in source.indexes:
                 pixels = source.read(band, window=source_window)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 MAX_DEFLATE_LEVEL = 12
 _TILE_NAME = re.compile(r"[ns]\d\d[ew]\d{3}\.(?!tiff?$)", re.IGNORECASE)
-"""A file name that states the place of its raster, as N00E006.hgt."""
+"""A file name that states the place of its raster, such as N00E006.hgt."""
 
 Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
 Overviews = Literal[
@@ -152,10 +152,10 @@ class CogResult(BaseModel):
     item: dict[str, Any] = Field(description="The STAC item, ready to register.")
     sidecars: list[str] = Field(
         default=[],
-        description="The files beside the source that were used with it, such as a mask or metadata.",
+        description="The files next to the source that were used with it, such as a mask or metadata.",
     )
     not_carried: list[str] = Field(
-        default=[], description="What the source or the files beside it say and the COG does not."
+        default=[], description="What the source or the files next to it say and the COG does not."
     )
 
 
@@ -298,7 +298,7 @@ def publish_cog(
         facts[target] = describe_cog(ctx, unpublished, params, origin, item_id=item_id).metadata
 
     file = _find_existing(ctx, uri) or _write_and_publish(ctx, uri, write, check, options)
-    # Another attempt may have published first: its file has facts of its own.
+    # Another attempt may have published first: its file has its own facts.
     result = describe_cog(ctx, file, params, origin, item_id=item_id, facts=facts.get(file.path))
     if source is None:
         return result
@@ -378,7 +378,7 @@ def _write_and_publish(
     with gdal_env(ctx.share, **options):
         write(target)
     ctx.progress(1, 3, "checking")
-    # Without the files that GDAL may have written beside it: only the COG itself is published.
+    # Without the files that GDAL may have written next to it: only the COG itself is published.
     with gdal_env(ctx.share):
         check_cog(target)
         check(target)

@@ -112,7 +112,7 @@ def _check_data_order(image: DatasetReader, levels: list[DatasetReader]) -> Iter
         yield f"the pixels of {_name(smallest)} come before its directory"
     for larger, smaller in itertools.pairwise(numbers):
         if offsets[larger] < offsets[smaller]:
-            yield f"the pixels of {_name(larger)} come before those of {_name(smaller)}"
+            yield f"the pixels of {_name(larger)} come before the pixels of {_name(smaller)}"
 
 
 def _first_data_offset(image: DatasetReader, level: DatasetReader, number: int) -> int | None:

@@ -125,7 +125,7 @@ def write_cog(
 ) -> None:
     """Write an open raster as a COG, block by block.
 
-    Metadata domains that a COG keeps are those of `template`, for a source that rasterio wrote: it cannot
+    Metadata domains that a COG keeps come from `template`, for a source that rasterio wrote: it cannot
     write them.
     """
     unsupported = [dtype for dtype in source.dtypes if "complex" in dtype or dtype in ("int64", "uint64")]
@@ -137,7 +137,7 @@ def write_cog(
         rasterio.Env(**({} if options.compression == "ZSTD" else _TEMPORARY_OVERVIEWS)),
     ):
         rasterio.shutil.copy(raster, str(target), driver="COG", **options.creation_options(source, share))
-    # Alone: GDAL writes a CRS that GeoTIFF cannot store into a file beside it.
+    # Alone: GDAL writes a CRS that GeoTIFF cannot store into a file next to it.
     with gdal_env(share), open_raster(target, share, whole=False) as written:
         if written.crs is None:
             raise invalid_input(

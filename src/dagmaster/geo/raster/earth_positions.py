@@ -1,8 +1,8 @@
 """Where the points of a CRS lie on the Earth, and whether they do.
 
-Projections end: the corners of a full disk seen from a geostationary satellite show space, and those of a
-world map in an ellipse are outside of it. PROJ answers with infinity there, or with the position of another
-point.
+Projections end: the corners of a full disk seen from a geostationary satellite show space, and the corners
+of a world map in an ellipse are outside of it. PROJ answers with infinity there, or with the position of
+another point.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class EarthTransform:
         return longitudes, latitudes, is_valid
 
     def invert(self, longitudes: Any, latitudes: Any) -> tuple[Any, Any]:
-        """Return the points of the CRS at these positions; infinity where there is none."""
+        """Return the points of the CRS at these positions; infinity where no such point exists."""
         xs, ys = self.transformer.transform(longitudes, latitudes, direction="INVERSE")
         return xs, ys
 
@@ -126,7 +126,7 @@ def crs_name(crs: CRS) -> str:
 
 
 def height_reference(crs: CRS | None) -> str | None:
-    """Return above what the heights of a CRS with three dimensions are, as `NAP height`."""
+    """Return above what the heights of a CRS with three dimensions are, such as `NAP height`."""
     text = "" if crs is None else crs.to_wkt(version="WKT2_2019")
     vertical = _VERTICAL_CRS.search(text)
     if vertical is not None:
@@ -137,7 +137,7 @@ def height_reference(crs: CRS | None) -> str | None:
 # PROJ searches its database for a CRS without a code: 60 ms, several times a raster (2026-11).
 @lru_cache(maxsize=64)
 def crs_code(crs: CRS) -> str | None:
-    """Return the code of a CRS, as `EPSG:32625` or `IAU_2015:30110`, if it has one."""
+    """Return the code of a CRS, such as `EPSG:32625` or `IAU_2015:30110`, if it has one."""
     code = crs.to_epsg()
     if code is not None:
         return f"EPSG:{code}"

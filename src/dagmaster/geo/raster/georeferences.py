@@ -154,7 +154,7 @@ def _reject_unlocated(raster: DatasetReader) -> Georeference:
         )
     if raster.crs is None:
         raise invalid_input(
-            "the raster has no CRS, so its place is unknown: put a .prj file with its WKT beside it, or set"
+            "the raster has no CRS, so its place is unknown: put a .prj file with its WKT next to it, or set"
             " it with gdal_edit.py -a_srs EPSG:…"
         )
     if raster.transform == Affine.identity():

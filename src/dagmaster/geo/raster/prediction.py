@@ -124,7 +124,7 @@ def _predict_windows(
                 if channels.shape[0] > _NO_CLASS:
                     raise invalid_input(
                         f"the model returns {channels.shape[0]} channels: a byte holds at most {_NO_CLASS}"
-                        " classes beside nodata. Do not set classes"
+                        " classes next to nodata. Do not set classes"
                     )
                 channels = channels.argmax(axis=0)[None].astype("uint8")
             channels[:, ~has_data] = _NO_CLASS if prediction.classes else np.nan

@@ -1,4 +1,4 @@
-"""Where projections end: at a meridian, usually 180 degrees, and those of Mercator before the poles.
+"""Where projections end: at a meridian, usually 180 degrees, and Mercator before the poles.
 
 A raster that a projection cannot represent is rejected before any pixel is written: GDAL would stretch it
 around the whole Earth, or beyond.
@@ -41,7 +41,7 @@ def require_representable(source: Grid, crs: CRS) -> None:
     """Reject what a projection cannot represent: poles in Mercator, rasters on both sides of its boundary."""
     footprint = raster_footprint(source.crs, source.affine, source.width, source.height)
     if footprint is None:
-        # The limits below are those of maps of the Earth.
+        # The limits below are limits of maps of the Earth.
         return
     west, south, east, north = footprint.bbox
     proj = crs.to_dict()

@@ -73,7 +73,7 @@ def open_with_tag(
 ) -> Iterator[DatasetReader]:
     """Open the raster with the tag, unless it is empty, through a VRT: a COG cannot be changed later.
 
-    The VRT has the metadata domains of `template`, and no overviews: those of a source would be copied,
+    The VRT has the metadata domains of `template`, and no overviews: a source's would be copied,
     however they were made.
     """
     rasterio.shutil.copy(source, str(vrt_path), driver="VRT")

@@ -147,7 +147,7 @@ def _locate(ctx: HandlerContext, uri: BlobUri) -> RasterSource:
 
 
 def _is_described_beside(ctx: HandlerContext, uri: BlobUri) -> bool:
-    """Return whether a file without a suffix has another one beside it that describes it, as ENVI's have."""
+    """Return whether a file without a suffix has another one next to it that describes it, as ENVI's have."""
     from dagmaster.geo.formats.raster_files import names_of_parts
 
     if uri.suffix:
@@ -221,7 +221,7 @@ def _local_part(ctx: HandlerContext, info: BlobInfo) -> RasterPart:
 
 
 def _remote_source(ctx: HandlerContext, info: BlobInfo) -> RasterSource:
-    """Return a raster in an object store: in place, with those of its sidecars that hold pixels."""
+    """Return a raster in an object store: in place, with the sidecars that hold pixels."""
     with require_extra("raster"):
         from dagmaster.geo.raster.sidecars import (
             RasterPart,

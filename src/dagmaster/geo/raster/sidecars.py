@@ -1,6 +1,6 @@
-"""Sidecars: the files beside a raster that GDAL reads with it, such as masks, metadata and georeferences.
+"""Sidecars: the files next to a raster that GDAL reads with it, such as masks, metadata and georeferences.
 
-They are listed by the storage, checked, and put with the raster into a folder of their own. GDAL looks for
+They are listed by the storage, checked, and put with the raster into a separate folder. GDAL looks for
 sidecars there, and sees these and nothing else: no other file of the user's folder, and none that a link
 leads to.
 """
@@ -160,7 +160,7 @@ def stage_raster(
     sidecars: Sequence[RasterPart],
     options: Mapping[str, Any] | None = None,
 ) -> StagedRaster:
-    """Put a raster and its sidecars into a folder of their own.
+    """Put a raster and its sidecars into a separate folder.
 
     `options` are those with which GDAL reads the raster in an object store. The folder then holds
     descriptions of byte ranges instead of links.

@@ -50,7 +50,7 @@ def supply_crs(
 ) -> list[str]:
     """Give a raster without a CRS one; return why a .prj file is not used, if it is not.
 
-    `write` writes a file beside the raster, by the path at which GDAL would read it.
+    `write` writes a file next to the raster, by the path at which GDAL would read it.
     """
     projection = next((part for part in sidecars if part.name.lower().endswith(".prj")), None)
     if (

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PixelWindow = tuple[int, int, int, int]
 """Column, row, width, height."""
 CARRIED_DOMAINS: Final = ("xml:XMP", "COLOR_PROFILE")
-"""The metadata domains of a raster that GDAL's COG driver keeps, beside the default one and RPCs."""
+"""The metadata domains of a raster that GDAL's COG driver keeps, besides the default one and RPCs."""
 CARRIED_BAND_DOMAINS: Final = ("IMAGERY",)
 
 
@@ -157,7 +157,7 @@ def add_band(
 
 
 def carry_domains(root: Element, source: DatasetReader) -> None:
-    """Set the metadata domains that a COG keeps to those of a raster.
+    """Copy from a raster the metadata domains that a COG keeps.
 
     GDAL leaves them out of a VRT that it writes.
     """
@@ -247,7 +247,7 @@ def _add_source(
 
 
 def _add_tags(parent: Element, tags: Mapping[str, Any]) -> None:
-    # Statistics describe all pixels of the source, not those of the VRT.
+    # Statistics describe all pixels of the source, not of the VRT.
     _set_domain(parent, "", {key: value for key, value in tags.items() if not key.startswith("STATISTICS_")})
 
 

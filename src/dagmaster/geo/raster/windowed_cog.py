@@ -2,7 +2,7 @@
 
 Every finished window is kept, so that a later attempt computes only the others.
 
-A window is a small GeoTIFF in the storage, beside the result and named like it: by the fingerprint of the
+A window is a small GeoTIFF in the storage, next to the result and named like it: by the fingerprint of the
 sources, the params and the handler version. It is published atomically, and found by its name. When all are
 there, GDAL reads them as one raster and writes the COG; then they are deleted. Memory is needed for one
 window, whatever the raster's size.

@@ -67,7 +67,7 @@ def _extend_interval(interval: list[Any], items: Sequence[CheckedItem]) -> list[
 
 
 def _split_overall(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Split the overall extent, which stands first, from those of its parts."""
+    """Split the overall extent, which stands first, from the extents of its parts."""
     return list(values[0]), list(values[1:])
 
 

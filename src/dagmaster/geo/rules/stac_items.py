@@ -40,7 +40,7 @@ _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedItem:
-    """An item that meets the rules. `bounds` are those of its geometry; equal JSON has an equal `digest`.
+    """An item that meets the rules. `bounds`: of its geometry; equal JSON has an equal `digest`.
 
     An item off the Earth has no geometry in WGS 84 and no bounds: a search by place does not find it.
     """

@@ -65,7 +65,8 @@ class CollectionParams(StrictParams):
         default=None, description="The spatial extent: west, south, east, north."
     )
     interval: str | None = Field(
-        default=None, description="The temporal extent: start/end, as 2026-01-01T00:00:00Z/.. (.. is open)."
+        default=None,
+        description="The temporal extent: start/end, such as 2026-01-01T00:00:00Z/.. (.. is open).",
     )
 
     def document(self) -> dict[str, Any]:
@@ -132,7 +133,7 @@ class ItemParams(StrictParams):
         description="The datetime of the measurement. Default: the item's own, or that of the file.",
     )
     properties: dict[str, Any] | None = Field(
-        default=None, description="More properties; they override those of the item."
+        default=None, description="More properties; they override the item's."
     )
     metadata: dict[str, Any] | None = Field(
         default=None,
@@ -177,7 +178,7 @@ class ItemParams(StrictParams):
 
 
 def build_file_item(ctx: HandlerContext, fields: dict[str, Any], collection: str | None) -> dict[str, Any]:
-    """Build the item of a file that params or an output name, with the fields given beside it."""
+    """Build the item of a file that params or an output name, with the fields given next to it."""
     href = str(next(fields[name] for name in (*COG_KEYS, "href") if fields.get(name)))
     name = collection or fields.get("collection_id") or DEFAULT_COLLECTION
     properties = {**stac_metadata(fields.get("metadata")), **(fields.get("properties") or {})}
@@ -245,7 +246,7 @@ class ItemsParams(StrictParams):
 def build_all_items(
     ctx: HandlerContext, inputs: list[dict[str, Any]], collection: str | None
 ) -> list[dict[str, Any]]:
-    """Return the items among the inputs, and build those of outputs that name only a file."""
+    """Return the items among the inputs, and build items for outputs that name only a file."""
     items = []
     for number, value in enumerate(inputs):
         ctx.raise_if_cancelled()

@@ -156,7 +156,7 @@ def remote_file_item(
     stated = datetime or properties.get("datetime")
     item_datetime = None if stated is None else normalize_datetime(str(stated))
     if item_datetime is None and not (properties.get("start_datetime") and properties.get("end_datetime")):
-        raise invalid_input(f"the datetime of {href} is unknown: set datetime, as 2026-11-16T05:00:00Z")
+        raise invalid_input(f"the datetime of {href} is unknown: set datetime, such as 2026-11-16T05:00:00Z")
     name = href.rstrip("/").rpartition("/")[2].partition(".")[0]
     return {
         "type": "Feature",
@@ -175,7 +175,7 @@ def remote_file_item(
 def override_item(
     item: dict[str, Any], *, item_id: str | None, datetime: str | None, properties: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the item with these values in place of its own.
+    """Return the item with these values instead of its own ones.
 
     A datetime that a step only assumed does not override.
     """

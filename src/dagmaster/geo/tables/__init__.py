@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def open_tables(location: str) -> Tables:
-    """Open the tables in a directory, or with a URL those of a PostGIS server."""
+    """Open the tables in a directory or, with a URL, on a PostGIS server."""
     if "://" in location:
         from dagmaster.geo.tables.postgis_tables import PostgisTables
 

@@ -313,7 +313,7 @@ def _server_type(column_type: str) -> str:
 
 
 def _column_type(server_type: str) -> str | None:
-    """Return the column type of a type of PostgreSQL; None if there is none."""
+    """Return the column type of a type of PostgreSQL; None for an unknown type."""
     element = server_type.removesuffix("[]")
     name = next((name for name, type_ in _TYPES.items() if type_ == element), None)
     if element.startswith("numeric("):

@@ -175,7 +175,7 @@ def _count(is_counted: pa.Array) -> int:
 
 def _not_utf8(name: str, row: int) -> Exception:
     return invalid_input(
-        f"the column {name!r} is not UTF-8 (from feature {row + 1:,} on): set `encoding`, as ISO-8859-1"
+        f"the column {name!r} is not UTF-8 (from feature {row + 1:,} on): set `encoding`, such as ISO-8859-1"
     )
 
 

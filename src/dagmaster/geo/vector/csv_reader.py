@@ -137,7 +137,7 @@ class CsvReader:
 def _read_error(error: Exception) -> Exception:
     text = str(error)
     if isinstance(error, UnicodeError) or "UTF8" in text:
-        return invalid_input("the CSV is not UTF-8: set `encoding`, as ISO-8859-1")
+        return invalid_input("the CSV is not UTF-8: set `encoding`, such as ISO-8859-1")
     return invalid_input(
         "the CSV cannot be read: give every row as many values as the header has columns, and name an"
         f" encoding that Python knows{library_words('Arrow', text)}"

@@ -1,4 +1,4 @@
-"""Fetch a file of features into a folder of our own: with the files that belong to it, or from a zip archive.
+"""Fetch a file of features into one of our folders: with the files that belong to it, or from a zip archive.
 
 GDAL sees only a path that we built and files whose content we checked: never a user's text, nor a file that
 references others.
@@ -123,7 +123,7 @@ def _fetch_parts(
     parts = {}
     for suffix in file_type.parts:
         for variant in (suffix.upper(), suffix) if is_upper else (suffix, suffix.upper()):
-            # Resolve it through the storage: a symbolic link beside the file may lead elsewhere.
+            # Resolve it through the storage: a symbolic link next to the file may lead elsewhere.
             part = ctx.blobs.resolve(f"{stem}{variant}")
             if ctx.blobs.find(part) is not None:
                 file = local_file(ctx, part)
@@ -135,7 +135,7 @@ def _fetch_parts(
         raise invalid_input(
             f"{uri} is incomplete without its {' and '.join(missing)}: put"
             f" {'it' if len(missing) == 1 else 'them'}"
-            f" beside it, or zip all of {', '.join((uri.suffix, *file_type.parts))}"
+            f" next to it, or zip all of {', '.join((uri.suffix, *file_type.parts))}"
         )
     return parts
 

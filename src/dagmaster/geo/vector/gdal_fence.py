@@ -43,7 +43,7 @@ _readers: list[dict[str, Any]] = []
 
 @contextlib.contextmanager
 def fenced_gdal(folder: Path) -> Iterator[None]:
-    """Restrict GDAL while a file in this folder is read. Temporary files go there, too."""
+    """Restrict GDAL while a file in this folder is read. Temporary files also go there."""
     with _lock:
         options = {**_OPTIONS, "CPL_TMPDIR": str(folder)}
         _readers.append({name: pyogrio.get_gdal_config_option(name) for name in options})

@@ -50,7 +50,7 @@ class CleaningReport:
 
 
 class GeometryCleaner:
-    """Convert the geometries of one file to those of its table."""
+    """Convert the geometries of one file to the CRS and type of its table."""
 
     def __init__(self, rules: GeometryRules, source: pyproj.CRS, target: pyproj.CRS) -> None:
         self._rules = rules

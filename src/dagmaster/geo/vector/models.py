@@ -15,7 +15,7 @@ Heights = Literal["keep", "drop"]
 Outside = Literal["fail", "clip"]
 Curves = Literal["linearize", "fail"]
 CURVE_STEP_DEGREES = 4.0
-"""GDAL's default, too."""
+"""Also GDAL's default."""
 
 
 class VectorSource(SourceParams):
@@ -27,7 +27,7 @@ class VectorSource(SourceParams):
         default=None, description="The CRS of a file without one, such as EPSG:4326."
     )
     encoding: str | None = Field(
-        default=None, description="The encoding of text that is not UTF-8, as ISO-8859-1."
+        default=None, description="The encoding of text that is not UTF-8, such as ISO-8859-1."
     )
     lon_column: str | None = Field(
         default=None, description="The longitude column of a CSV. Default: lon, lng, long, longitude or x."
@@ -47,11 +47,11 @@ class GeometryRules(BaseModel):
         default="repair", description="For invalid geometries, such as self-intersections."
     )
     missing_geometry: Missing = Field(
-        default="keep", description="For features with no or an empty geometry."
+        default="keep", description="For features with no geometry or an empty one."
     )
     mixed_types: Mixed = Field(
         default="multi",
-        description="For Polygon beside MultiPolygon: convert all to Multi, keep both, or fail.",
+        description="For Polygon mixed with MultiPolygon: convert all to Multi, keep both, or fail.",
     )
     heights: Heights = Field(
         default="keep", description="For Z values. M values are always dropped and counted."
@@ -182,7 +182,7 @@ class StacParams(BaseModel):
     item_id: str | None = Field(default=None, description="Default: the name of the table.")
     title: str | None = None
     when: str | None = Field(
-        default=None, description="The datetime, as 2026-01-31T00:00:00Z. Default: that of the source."
+        default=None, description="The datetime, such as 2026-01-31T00:00:00Z. Default: that of the source."
     )
     source: dict[str, Any] | None = Field(
         default=None, description="The source in the output of vector.prepare, for provenance."

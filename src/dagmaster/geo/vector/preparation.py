@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from dagmaster.geo.vector.readers import Layer
 
 _CRS_REMEDIES: Final = {
-    "ESRI Shapefile": "put its .prj beside it",
+    "ESRI Shapefile": "put its .prj next to it",
     "CSV": "name columns with longitude and latitude by lon_column and lat_column",
     "DXF": "export it to a format that has one",
     "DGN": "export it to a format that has one",
 }
-"""What to do about a file without a CRS, beside `source_crs`."""
+"""What to do about a file without a CRS, besides `source_crs`."""
 _CRS_CODE: Final = re.compile(r"[A-Za-z]{2,10}:[A-Za-z0-9]{1,20}")
 
 
@@ -211,7 +211,7 @@ def table_geometry_type(types: set[str], mixed: Mixed) -> str:
 
 
 def promote_to_multi(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Return the rows with Multi geometries if those of the table are Multi."""
+    """Return the rows with Multi geometries if the table has these."""
     table_type = spec.geometry_type.removesuffix(" Z")
     index = rows.column_names.index(spec.geometry_column)
     geometries = shapely.from_wkb(rows.column(index).to_numpy())
@@ -250,7 +250,7 @@ def _empty_geometry(geometry_type: str) -> Any:
 
 def parse_crs_code(text: str, param: str) -> pyproj.CRS:
     if not _CRS_CODE.fullmatch(text):
-        raise invalid_input(f"{param} is {text[:60]!r}: expected an authority and a code, as EPSG:4326")
+        raise invalid_input(f"{param} is {text[:60]!r}: expected an authority and a code, such as EPSG:4326")
     try:
         return pyproj.CRS.from_user_input(text)
     except pyproj.exceptions.CRSError as error:

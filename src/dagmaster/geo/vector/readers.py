@@ -178,7 +178,8 @@ def _explain_errors(source: Fetched, problem: str) -> Iterator[None]:
         except UnboundLocalError as error:
             # pyogrio 0.13 raises it for a CRS that GDAL cannot write as WKT.
             raise invalid_input(
-                "the CRS of the file is damaged or of an unknown kind: set it in the file again, as EPSG:…"
+                "the CRS of the file is damaged or of an unknown kind: set it in the file again, such as"
+                " EPSG:…"
             ) from error
         except (*_GDAL_ERRORS, pa.ArrowException, ValueError, RuntimeError, OSError) as error:
             raise _read_error(error, problem, source.path, "GDAL") from error
@@ -262,5 +263,6 @@ def _parse_file_crs(value: Any) -> pyproj.CRS | None:
         return pyproj.CRS.from_user_input(value)
     except pyproj.exceptions.CRSError as error:
         raise invalid_input(
-            f"the CRS of the file is unknown: set it in the file, as EPSG:…{library_words('PROJ', error)}"
+            "the CRS of the file is unknown: set it in the file, such as EPSG:…"
+            f"{library_words('PROJ', error)}"
         ) from error

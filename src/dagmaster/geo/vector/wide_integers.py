@@ -1,6 +1,6 @@
 """Integers of JSON that a column of 64 bits does not hold, such as the cell ids of S2.
 
-GDAL reads them as floating-point numbers, of 16 digits, or clamps them; negative ones of 19 digits, too
+GDAL reads them as floating-point numbers, of 16 digits, or clamps them; also negative ones of 19 digits
 (3.12). So they are written as text into a copy of the file, and GDAL makes a text column of them, in which
 every digit is kept.
 """
@@ -91,13 +91,13 @@ def _parts(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
 
 
 def _start_of_cut_number(window: bytes, position: int) -> int:
-    """Return where the number begins that the end of a window may cut; the end if there is none."""
+    """Return where the number begins that the end of a window may cut; the end if it cuts none."""
     start = max(position, len(window.rstrip(_IN_NUMBERS)))
     return start if len(window) - start < _MAX_NUMBER_BYTES else len(window)
 
 
 def _end_of(match: re.Match[bytes] | None) -> int:
-    assert match is not None  # noqa: S101 - for mypy; the pattern matches nothing, too
+    assert match is not None  # noqa: S101 - for mypy; the pattern also matches nothing
     return match.end()
 
 

@@ -190,7 +190,7 @@ async def _logs(
         "until": until,
         "cursor": cursor,
     }
-    # Before a stream begins, too: what does not exist is an error, not an empty stream.
+    # Also before a stream begins: what does not exist is an error, not an empty stream.
     page = await list_logs(app, job_id, **chosen, limit=1 if follow else limit, newest_first=newest_first)
     if not follow:
         return JSONResponse(page.to_dict())

@@ -1,6 +1,6 @@
 """Jobs with a graph built in code, and tasks added to a job: as JSON, or as lines for large graphs.
 
-The names of functions are checked by the workers, which run only those of modules that their operators
+The names of functions are checked by the workers, which run only functions of modules that their operators
 allowed.
 """
 
@@ -191,7 +191,7 @@ class GraphJobBody(GraphJob):
 async def submit(
     app: App, caller: Caller, body: GraphJobBody, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
-    """Submit a job with a graph of its own, of up to 1,000 tasks. All of it is stored, or nothing."""
+    """Submit a job with its own graph, of up to 1,000 tasks. All of it is stored, or nothing."""
     builder = PartBuilder(app.default_queue)
     builder.add_body(body.graph)
     return await _submit(app, caller.name, body, builder.finish(), idempotency_key)

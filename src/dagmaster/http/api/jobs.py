@@ -57,7 +57,7 @@ async def lookup(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> JSONResponse:
-    """Find the jobs with your own id, or with an idempotency key (each submitter has keys of its own)."""
+    """Find the jobs with your own id, or with an idempotency key (each submitter has separate keys)."""
     if (correlation_id is None) == (idempotency_key is None):
         raise QueryInvalid("name a correlation_id or an idempotency_key, one of them")
     job_filter = JobFilter(correlation_id=correlation_id, idempotency_key=idempotency_key)

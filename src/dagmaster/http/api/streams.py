@@ -27,7 +27,7 @@ LastEventQuery = Annotated[
 
 
 async def log_selection(
-    logs: Annotated[bool, Query(description="Send the job's logs, too, until all chunks were sent.")] = False,
+    logs: Annotated[bool, Query(description="Also send the job's logs, until all chunks were sent.")] = False,
     log_node_id: NodeIds = None,
     log_attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     log_since: Time = None,

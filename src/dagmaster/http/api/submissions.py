@@ -77,7 +77,7 @@ async def reject_key_of_batch(request: Request) -> None:
     """Raise `SubmissionRejected` for a key of several jobs: ignored, it would promise what does not hold."""
     if "idempotency-key" in request.headers:
         raise SubmissionRejected(
-            "several jobs have no Idempotency-Key of their own: each of them has the field idempotency_key"
+            "several jobs cannot share one Idempotency-Key: each of them has the field idempotency_key"
         )
 
 

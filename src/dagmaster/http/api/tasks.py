@@ -90,7 +90,7 @@ class ClaimBody(HeartbeatBody):
 
 
 class TaskCallBody(WorkerCallBody):
-    """A report about a task. `task_id` and `lease_token` are those of its message."""
+    """A report about a task. `task_id` and `lease_token` come from its message."""
 
     task_id: Digits
     lease_token: Digits
@@ -191,7 +191,7 @@ async def deregister(services: Services, caller: Caller, origin: Origin, worker_
 
 @routes.post("/tasks/claim", Scope.WORK, "ClaimedTasksView")
 async def claim(request: Request, services: Services, caller: Caller, body: ClaimBody) -> JSONResponse:
-    """Claim tasks of the worker's handlers; wait for one if there is none."""
+    """Claim tasks of the worker's handlers; wait for one if all queues are empty."""
 
     async def is_connected() -> bool:
         return not await request.is_disconnected()

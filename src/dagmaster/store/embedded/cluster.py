@@ -299,7 +299,7 @@ def create(cluster: Path, install: Install, account: Account, lock: int) -> None
 def run(
     command: list[Path | str], *, account: Account, lock: int, stdin: str = "", log: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as the account, in a session of its own: Ctrl-C in the terminal does not reach it."""
+    """Run a program as the account, in a separate session: Ctrl-C in the terminal does not reach it."""
     try:
         return subprocess.run(  # noqa: S603 - our binaries, our arguments
             command,

@@ -132,7 +132,7 @@ def find_ready_socket(cluster: Path) -> Path | None:
 
 
 def find_server_pid(cluster: Path) -> int | None:
-    """Return the process id of the listening server; 0 if it is in another container, None if there is none.
+    """Return the process id of the listening server; 0 if it is in another container; None without one.
 
     Not from postmaster.pid: that file stays when a server is killed, and its process id may have been reused.
     """

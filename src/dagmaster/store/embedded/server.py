@@ -9,9 +9,9 @@ The files of a data directory:
     socket/        the Unix socket, the only entry point
     server.log     and the one before, server.log.1
 
-The locks are flocks: the kernel releases those of dead processes, and no process id is trusted. This module
-decides who starts and stops the server; `cluster` creates the files, `process` handles the process. None of
-them knows SQL or a driver.
+The locks are flocks: the kernel releases the locks of dead processes, and no process id is trusted. This
+module decides who starts and stops the server; `cluster` creates the files, `process` handles the process.
+None of them knows SQL or a driver.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class EmbeddedPostgres:
         return socket_dir
 
     def _launch(self) -> None:
-        """Start the server, on a new cluster if there is none."""
+        """Start the server, on a new cluster if none exists."""
         account = cluster.account_for(self._cluster)
         with _lock_file(self.data_dir / "server.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -201,7 +201,7 @@ class EmbeddedPostgres:
             lambda: self._is_free() or process.find_server_pid(self._cluster) is not None, LISTEN_SECONDS
         )
         for number, seconds in ((signal.SIGINT, FAST_SECONDS), (signal.SIGQUIT, IMMEDIATE_SECONDS)):
-            # Without a server to signal: there is none, or one that was started by hand and is stopped so.
+            # Without a server to signal: none runs, or one that was started by hand and is stopped so.
             if (
                 self._is_free()
                 or not process.send_signal(self._cluster, number)

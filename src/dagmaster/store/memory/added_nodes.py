@@ -83,7 +83,7 @@ def supersede_batches(job: StoredJob, adders: Collection[str]) -> None:
 
 
 def stored_batches(job: StoredJob, numbers: Collection[int] | None = None) -> list[StoredBatch]:
-    """Return batches in order: those of these numbers, or all that were accepted."""
+    """Return batches in order: with these numbers, or all that were accepted."""
     batches = sorted(
         job.batches.values(), key=lambda batch: (batch.accepted_order or len(job.batches) + 1, batch.number)
     )

@@ -306,7 +306,7 @@ class MemoryDatabase:
             task.started_at, now, handler_version, _with_checkpoints(task.progress),
             ",".join(map(str, task.batches)) or None,
         )  # fmt: skip
-        # Params may be large, and nobody reads those of a finished task.
+        # Params may be large, and nobody reads the params of a finished task.
         task.params = ""
         self.results[result.id] = StoredResult(result, task, metrics)
         return result

@@ -81,7 +81,7 @@ class MemoryRemoteWorker(MemoryWorkerStore):
         return None if self._claimed_tasks() else await super().claim_exclusive()
 
     async def claim_handled(self, limit: int) -> list[ClaimedTask]:
-        """Claim up to `limit` tasks of its handlers; none beside an exclusive one."""
+        """Claim up to `limit` tasks of its handlers; none next to an exclusive one."""
         if any(task.isolation is Isolation.EXCLUSIVE for task in self._claimed_tasks()):
             return []
         others = {task.handler for task in self._unclaimed_tasks()} - self.handlers.keys()

@@ -203,7 +203,7 @@ class MemoryWorkerStore(MemoryTaskNodes):
         """Do nothing: every claim reads all queues."""
 
     def _all_queues(self) -> set[str]:
-        """Return every queue, without those of live `run`s."""
+        """Return every queue except the queues of live `run`s."""
         workers = self._database.workers.values()
         served = {queue for worker in workers if worker.stopped_at is None for queue in worker.queues}
         queues = {task.queue for task in self._database.queue.values()}

@@ -50,7 +50,7 @@ _KINDS: Final = {kind.value: kind for kind in MemberKind}
 async def load_batches(
     connection: Connection | ReadOnlyPool, job_id: str, numbers: Collection[int] | None = None
 ) -> list[StoredBatch]:
-    """Return batches in order: those of these numbers, or all that were accepted."""
+    """Return batches in order: with these numbers, or all that were accepted."""
     params: dict[str, Any] = {"job_id": int(job_id), "numbers": None if numbers is None else sorted(numbers)}
     batches = {
         row[0]: StoredBatch([], [], [], *row) for row in await connection.fetch(SQL["load_batches"], params)
@@ -217,7 +217,7 @@ class PostgresTaskNodes:
             sent = await self._journal.copy_in_transaction(
                 [(SQL["mark_written"], params)],
                 copies_of(job_id, number, rows),
-                # In one transaction: an owner that sees the result of the task sees the command, too.
+                # In one transaction: an owner that sees the result of the task also sees the command.
                 [(SQL["send_task_batch"], params), (SQL["stage_batch"], {**params, "number": ADDED_AT_ONCE})],
                 is_flushed=True,
             )

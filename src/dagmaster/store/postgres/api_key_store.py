@@ -21,7 +21,7 @@ _SQL = queries("api_keys")
 
 
 class PostgresApiKeyStore:
-    """Keys in PostgreSQL, on a connection of their own."""
+    """Keys in PostgreSQL, on a dedicated connection."""
 
     def __init__(self, config: DatabaseConfig) -> None:
         self._connection = Connection(config, "dagmaster keys")

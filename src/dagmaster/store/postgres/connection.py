@@ -70,7 +70,7 @@ _PLANS: Final = {
 
 
 class Connection:
-    """One connection, one statement at a time. Each statement is a transaction of its own."""
+    """One connection, one statement at a time. Each statement is a separate transaction."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Connection:
                 raise DatabaseUnavailable(f"{query.name}: the connection was lost since its data were read")
             arguments = query.arguments(params)
             try:
-                # Each statement is a transaction of its own: after a deadlock it can simply be sent again.
+                # Each statement is a separate transaction: after a deadlock it can simply be sent again.
                 for _ in range(DEADLOCKS):
                     with contextlib.suppress(DeadlockDetectedError):
                         return await self._fetch(connection, query.sql, arguments)

@@ -1,6 +1,6 @@
 """A small pool of read-only connections, opened when they are needed.
 
-Each query is a transaction of its own.
+Each query is a separate transaction.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class JobQuery:
         self.params: dict[str, Any] = {}
         self.is_empty = False
         self._conditions: list[str] = []
-        # One of each is met: each combination is a branch of the query, which uses an index of its own.
+        # One of each is met: each combination is a branch of the query, which uses its own index.
         self._alternatives: list[tuple[str, ...]] = []
         self._statuses = tuple(status for status in JobStatus if status in job_filter.statuses)
         if after_id is not None:
@@ -192,7 +192,7 @@ def _id_prefix() -> str:
 
 
 def _branches(match: dict[str, str], statuses: tuple[JobStatus, ...]) -> Iterable[str]:
-    """Give a limited query for each status that has an index of its own, and one for all open ones."""
+    """Give a limited query for each status that has its own index, and one for all open ones."""
     if not statuses:
         yield _fill("branch", **match)
     for status in statuses:
@@ -246,7 +246,7 @@ def is_storable(text: str) -> bool:
 
 
 def end_of_prefix(prefix: str) -> str | None:
-    """Return the first text after all that begin with the prefix, by code points; None if there is none."""
+    """Return the first text after all that begin with the prefix, by code points; None if no text follows."""
     for place in range(len(prefix) - 1, -1, -1):
         code = ord(prefix[place])
         if code < sys.maxunicode:

@@ -221,6 +221,6 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         return [HeldTask(**dict(row)) for row in await self._side.fetch(_REMOTE["held_tasks"], params)]
 
     async def deregister(self) -> None:
-        """Release all claimed tasks and deregister. The connections are those of the server, and stay."""
+        """Release all claimed tasks and deregister. The connections belong to the server, and stay."""
         await self.release_all()
         self._workers.forget(self)

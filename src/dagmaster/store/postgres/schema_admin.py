@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PostgresSchemaAdmin:
-    """Reads the version on a connection of its own: it works before there are tables."""
+    """Reads the version on a dedicated connection: it works before there are tables."""
 
     def __init__(self, config: DatabaseConfig) -> None:
         self._dsn = config.dsn

@@ -156,7 +156,7 @@ class PostgresWorkerStore(PostgresTaskNodes):
         return answer
 
     async def _renew(self, held: Collection[str], counters: str | None = None) -> HeartbeatAnswer | None:
-        """Renew the lease; without counters, leave those of the last heartbeat."""
+        """Renew the lease; without counters, leave the last heartbeat's."""
         params = {
             "worker_id": self.worker_id, "task_ids": list(map(int, held)), "counters": counters,
             "queues": self._queues, "busy_seconds": EXCLUSIVE_BUSY_SECONDS,
@@ -243,7 +243,7 @@ class PostgresWorkerStore(PostgresTaskNodes):
         self._notified_queues.clear()
 
     async def _any_queues(self) -> list[str]:
-        """Return the queues to claim from: those of notifications, and now and then all that have tasks."""
+        """Return the queues to claim from: notified ones, and now and then all that have tasks."""
         if not self._notified_queues or time.monotonic() > self._rescan_at:
             self._rescan_at = time.monotonic() + RESCAN_SECONDS
             self._notified_queues.update(

@@ -20,7 +20,7 @@ def join_query(path: str, query: str) -> str:
 
 
 def page_hrefs(path: Callable[..., str], cursor: str | None, next_cursor: str | None) -> dict[str, str]:
-    """Return the addresses `first` and `next` of a list; empty if that is this page, or if there is none."""
+    """Return the addresses `first` and `next` of a list; empty if that is this page, or does not exist."""
     hrefs = {"first": "", "next": ""}
     if cursor is not None:
         hrefs["first"] = path()

@@ -61,7 +61,7 @@ def cancel_page(job: JobRecord) -> CancelPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesChangePage:
-    """The confirmation of a change to nodes. `nodes`: those of the selected ones that it concerns.
+    """The confirmation of a change to nodes. `nodes`: the selected nodes that it concerns.
 
     `of_node`: the only one that is selected, to whose page the change returns.
     """
@@ -165,7 +165,7 @@ def _nodes(job: JobRecord, planned: Sequence[PlannedNodeView]) -> tuple[PlannedN
 
 
 def _children(node: PlannedNodeView) -> str:
-    # A reason that counts them has the failures' names, too.
+    # A reason that counts them also has the failures' names.
     if node.children is None or " children reused" in node.reason:
         return ""
     reused = format_count(node.children.reused, "child", "children")

@@ -208,7 +208,7 @@ def _stack(parts: Sequence[tuple[str, float]], peak: float) -> tuple[Segment, ..
     for tone, value in parts:
         if value <= 0:
             continue
-        # At least two units: a single failure beside thousands of successes has to be seen.
+        # At least two units: a single failure among thousands of successes has to be seen.
         height = max(value / peak * HEIGHT, 2.0)
         y -= height
         segments.append(Segment(round(max(y, 0.0), 2), round(height, 2), tone))

@@ -65,7 +65,7 @@ _EXPRESSIONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditorPage:
-    """The page. `problems` are those of the text, for the editor and as lines for people."""
+    """The page. `problems` are problems of the text, for the editor and as lines for people."""
 
     title: str
     text: str
@@ -77,7 +77,7 @@ class EditorPage:
     problems: tuple[str, ...] = ()
     text_problems: str = "[]"
     message: str = ""
-    """What stands in the way of publishing, beside the problems of the text."""
+    """What stands in the way of publishing, besides the problems of the text."""
     is_valid: bool = False
     can_publish: bool = False
 
@@ -209,7 +209,7 @@ def completions(handlers: Sequence[HandlerRecord]) -> dict[str, Any]:
 def new_node(kind: str, handler: str, handlers: Sequence[HandlerRecord] = ()) -> JsonObject:
     """Return the keys that a new node of a kind starts with.
 
-    A handler without a queue of its own gets one.
+    A handler without a queue gets one.
     """
     has_queue = any(view.queue for view in handlers if view.name == handler)
     run: JsonObject = {"handler": handler or "echo", **({} if has_queue else {"queue": "default"})}
@@ -225,7 +225,7 @@ def new_node(kind: str, handler: str, handlers: Sequence[HandlerRecord] = ()) ->
 
 
 def _in_order(values: Mapping[str, Any], model: type[schema.FileModel]) -> dict[str, Any]:
-    """Return values in the order of a model's keys, with those of its base at the end, others before them."""
+    """Return values in the order of a model's keys, with its base's keys at the end, others before them."""
     ends = ("depends_on", "next")
     first = [name for name in ("workflow_id", "name", "type", *model.model_fields) if name not in ends]
     names = [*first, *(name for name in values if name not in first and name not in ends), *ends]

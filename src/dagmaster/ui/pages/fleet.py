@@ -137,7 +137,7 @@ def fleet_page(view: FleetRecord) -> FleetPage:
 
 
 def queues_page(view: FleetRecord) -> QueuesPage:
-    """Return the queues. `age_percent`: the age beside the oldest task of all queues."""
+    """Return the queues. `age_percent`: the age relative to the oldest task of all queues."""
     served = [*view.queues, *_idle_queues(view)]
     ordered = sorted(served, key=lambda queue: (-(queue.oldest_seconds or 0.0), -queue.waiting, queue.queue))
     oldest = max((queue.oldest_seconds or 0.0 for queue in served), default=0.0)

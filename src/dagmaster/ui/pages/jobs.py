@@ -28,7 +28,7 @@ SPANS: Final = {
 SHOWN: Final = ("text", "workflow_id", "submitted_by", "since")
 """The filters that always have a field."""
 MAX_BULK: Final = 100
-"""How many jobs are changed at once: each of them is a command of its own."""
+"""How many jobs are changed at once: each of them is a separate command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

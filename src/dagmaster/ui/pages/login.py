@@ -13,7 +13,7 @@ class LoginPage:
     problem: str = ""
     """What is wrong with the key."""
     provider: str = ""
-    """The name of the identity provider; empty: there is none."""
+    """The name of the identity provider; empty without one."""
     provider_url: str = ""
     failure: str = ""
     """Why the login at the provider led to nothing."""

@@ -1,4 +1,4 @@
-"""The page of a node, which is also the drawer beside the graph."""
+"""The page of a node, which is also the drawer next to the graph."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def read_inputs(entry: SubmitEntry) -> tuple[JsonObject, dict[str, str]]:
 
 
 def locate_problems(entry: SubmitEntry, problems: Sequence[Problem]) -> list[Problem]:
-    """Return problems of inputs with the line of the text that has them; those of a form have none."""
+    """Return problems of inputs with the line of the text that has them; problems of a form have none."""
     if not entry.is_text or any(problem.line for problem in problems):
         return list(problems)
     document = read_document(entry.text or "{}", "")
@@ -189,7 +189,7 @@ def locate_problems(entry: SubmitEntry, problems: Sequence[Problem]) -> list[Pro
 
 
 def to_text(entry: SubmitEntry, schema: JsonObject) -> SubmitEntry:
-    """Return the same inputs as one text: those of a new form are the defaults."""
+    """Return the same inputs as one text; a new form has the defaults."""
     properties: Any = schema.get("properties") or {}
     typed = {
         name: parse_input_text(_type(properties.get(name, {})), text)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A tab, which is a page of its own."""
+    """A tab, which is a separate page."""
 
     label: str
     icon: str

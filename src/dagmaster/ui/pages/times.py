@@ -70,5 +70,5 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_optional(seconds: float | None) -> str:
-    """Format a duration, a dash if there is none."""
+    """Format a duration; a dash for None."""
     return NOTHING if seconds is None else format_seconds(seconds)

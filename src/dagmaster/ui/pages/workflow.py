@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MAX_LINES: Final = 5_000
 """How many lines of a definition are shown; the rest is downloaded."""
 MAX_NODES: Final = 500
-"""How many nodes the table beside a graph has."""
+"""How many nodes the table next to a graph has."""
 MAX_VALUE: Final = 4_000
 """How many characters of a changed value are shown."""
 _HEAD_KEYS: Final = ("workflow_id", "version", "name", "description", "tags", "inputs")

@@ -44,7 +44,7 @@ OVERLAPS: Final = (0.0, 1.0, 24.0, 168.0)
 
 @routes.get("/ui/health", Scope.READ)
 async def health(request: Request, app: App, services: Services) -> Response:
-    """Show the state of each part, and which versions run. It works without the database, too."""
+    """Show the state of each part, and which versions run. It also works without the database."""
     view = await services.health.check()
     is_readable = all(view.parts[name].state is HealthState.HEALTHY for name in ("database", "schema"))
     schema, members, pending = None, None, None

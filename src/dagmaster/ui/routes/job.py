@@ -111,7 +111,7 @@ async def logs(
     attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     cursor: Cursor = None,
 ) -> Response:
-    """Show what the tasks of a job wrote, or those of some nodes."""
+    """Show what the tasks of a job, or of some nodes, wrote."""
     job = await job_detail(app, job_id, max_bytes=SHOWN_BYTES)
     chosen = {"node_id": node_id, "attempt": attempt}
     page = await list_log_text(app, job.job_id, max_characters=MAX_VALUE, cursor=cursor, **chosen)

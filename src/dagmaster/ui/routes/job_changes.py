@@ -60,13 +60,13 @@ async def cancel(app: App, caller: Caller, job_id: JobId, form: FormFields) -> R
 
 @routes.get("/ui/jobs/{job_id}/cancel-nodes", Scope.OPERATE)
 async def confirm_cancel_nodes(request: Request, app: App, job_id: JobId, node_id: SelectedNodes) -> Response:
-    """Ask whether nodes are to be cancelled: those of the selected ones that have not finished."""
+    """Ask whether nodes are to be cancelled: the selected ones that have not finished."""
     return await _confirm_change(request, app, job_id, node_id, NodesChange.CANCEL)
 
 
 @routes.get("/ui/jobs/{job_id}/retry-nodes", Scope.OPERATE)
 async def confirm_retry_nodes(request: Request, app: App, job_id: JobId, node_id: SelectedNodes) -> Response:
-    """Ask whether nodes are to run again: those of the selected ones that failed or were cancelled."""
+    """Ask whether nodes are to run again: the selected ones that failed or were cancelled."""
     return await _confirm_change(request, app, job_id, node_id, NodesChange.RETRY)
 
 

@@ -74,7 +74,7 @@ async def confirm_bulk(request: Request, app: App, action: Action, job_ids: JobI
 async def change_bulk(app: App, caller: Caller, form: FormFields) -> Response:
     """Cancel or resume several jobs.
 
-    Each is a command of its own: one that is rejected does not stop the others.
+    Each is a separate command: one that is rejected does not stop the others.
     """
     action, job_ids = form.text("action"), form.texts("job_id")
     if action not in ("cancel", "resume"):

@@ -54,7 +54,7 @@ async def log_in(request: Request, form: FormFields) -> Response:
 
 @routes.post("/ui/logout", None)
 async def log_out(request: Request) -> Response:
-    """Forget the key or token; a session of the identity provider ends there, too."""
+    """Forget the key or token; a session of the identity provider also ends there."""
     address = await _provider_logout(request)
     if address is None:
         response = see_other(LOGIN, Notice("You are logged out."))

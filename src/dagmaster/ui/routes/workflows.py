@@ -123,7 +123,7 @@ async def activate(app: App, workflow_id: WorkflowId, form: FormFields) -> Respo
     """Choose the version that new jobs get."""
     text = form.text("version", max_length=MAX_VERSION_DIGITS)
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_VERSION):
-        raise QueryInvalid("version: the number of a version, as 3")
+        raise QueryInvalid("version: the number of a version, such as 3")
     result = await activate_version(app, workflow_id, int(text))
     return see_other(
         workflow_path(workflow_id, "versions"),

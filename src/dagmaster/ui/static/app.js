@@ -1,6 +1,6 @@
 /**
  * The shell of every page: what ticks, what is clicked, which keys do what, and whether the server is there.
- * It touches the header, the sidebar, the toasts and elements with data-… attributes; elements have modules of their own.
+ * It touches the header, the sidebar, the toasts and elements with data-… attributes; elements have their own modules.
  */
 
 import { openDialog } from "./dialogs.js";

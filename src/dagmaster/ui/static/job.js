@@ -1,7 +1,7 @@
 /**
- * The pages of a job: follows its stream, refreshes what the server renders, and opens nodes beside the page.
+ * The pages of a job: follows its stream, refreshes what the server renders, and opens nodes next to the page.
  * It touches regions with data-refresh, the drawer, and the actions below the map. Graph and timeline listen to the
- * stream themselves; a job that has finished is followed, too, where one of them has to know its states.
+ * stream themselves; a job that has finished is also followed where one of them has to know its states.
  */
 
 import { openDrawer } from "./drawer.js";

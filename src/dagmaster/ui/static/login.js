@@ -1,6 +1,6 @@
 /**
  * Takes the key of the address: `#key=dm_…`, as `dagmaster dev` prints it. The fragment never reaches a server.
- * It logs in by itself in mode dev only: elsewhere a link on another site could log a visitor in with a key of its own.
+ * It logs in by itself in mode dev only: elsewhere a link on another site could log a visitor in with its own key.
  */
 
 const key = new URLSearchParams(location.hash.slice(1)).get("key");

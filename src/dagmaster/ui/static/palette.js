@@ -7,7 +7,7 @@ import { statusBadge } from "./status.js";
 const MIN_SEARCH = 2;
 const SEARCH_MS = 150;
 
-/** Open the palette. `actions`: [label, function] beside what the page offers as links and buttons. */
+/** Open the palette. `actions`: [label, function] in addition to what the page offers as links and buttons. */
 export function openPalette(actions) {
   const input = make("input", { type: "search", placeholder: "Go to a page, do something, find a job", ariaLabel: "Command", role: "combobox", autocomplete: "off", spellcheck: false, data: { "aria-expanded": "true", "aria-controls": "palette-list" } });
   const list = make("ul", { className: "palette-list", id: "palette-list", role: "listbox", ariaLabel: "Commands" });

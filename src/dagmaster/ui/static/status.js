@@ -1,4 +1,4 @@
-/** How a status looks: an icon, a word and a tone. The table is statuses.json, which the server reads, too. */
+/** How a status looks: an icon, a word and a tone. The table is statuses.json, which the server also reads. */
 
 import { icon, make } from "./dom.js";
 import STATUSES from "./statuses.json" with { type: "json" };

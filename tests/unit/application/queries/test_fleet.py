@@ -83,7 +83,7 @@ def test_a_queue_that_waits_for_processes_says_so():
 def test_a_queue_with_tasks_that_must_run_alone_says_so():
     (queue,) = queues_of(a_worker("light"), queues=(replace(A_QUEUE, waiting_exclusive=1),))
     assert queue.note == (
-        "1 task waits for a worker of light that runs nothing else: workers died that ran it beside other tasks"
+        "1 task waits for a worker of light that runs nothing else: workers died that ran it next to other tasks"
     )
     (queue,) = queues_of(a_worker("heavy"), queues=(replace(A_QUEUE, waiting_exclusive=1),))
     assert queue.note == "no live worker serves light"

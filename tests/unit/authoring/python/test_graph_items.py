@@ -233,7 +233,7 @@ def test_a_task_of_another_job_is_rejected():
     a >> b
     with pytest.raises(NodesRejected, match=r"t0 .* is part of job 7, not of job 8"):
         collect(b, job_id=8, default_queue="q")
-    with pytest.raises(NodesRejected, match="part of job 7 already: a new job needs tasks of its own"):
+    with pytest.raises(NodesRejected, match="part of job 7 already: a new job needs new tasks"):
         collect(a, default_queue="q")
     assert collect(b, job_id=7, default_queue="q").part.known == {a.id: "t0"}
 

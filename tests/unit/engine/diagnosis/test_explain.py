@@ -178,7 +178,7 @@ def test_a_task_of_a_dead_worker_needs_a_process():
     state = QueueState(workers=1, slots=32, busy=6, processes=6, processes_busy=6)
     _, sentence = reason_of(driver, "a", tasks={"a": a_task()}, queues={"light": state})
     assert sentence.endswith(
-        "are busy (DAGMASTER_PROCESSES); needs a process, since a worker died that ran it beside other tasks"
+        "are busy (DAGMASTER_PROCESSES); needs a process, since a worker died that ran it next to other tasks"
     )
 
 

@@ -283,7 +283,7 @@ def test_a_cell_without_its_item_is_not_done(world):
     message = item.read_text()
     item.unlink()
     world.catalog = Catalog()
-    assert "no item beside it" in refused(world.call, "fathom.stac_register", done=[merged | {"item": None}])
+    assert "no item next to it" in refused(world.call, "fathom.stac_register", done=[merged | {"item": None}])
     assert cells_of(world)["counts"]["to_do"] == 1
     again = world.call("fathom.spatial_merge", **cell)
     assert again == merged | {"created": False}

@@ -158,7 +158,7 @@ def write_gsc(path: Path, data: Pixels) -> None:
 
 
 def write_genbin(path: Path, data: Pixels) -> None:
-    """Write raw pixels with a header beside them."""
+    """Write raw pixels with a header next to them."""
     path.with_suffix(".hdr").write_text(
         "BANDS: 1\nROWS: 32\nCOLS: 32\nDATATYPE: U8\nINTERLEAVING: BIL\nPROJECTION_NAME: UTM\nPROJECTION_ZONE: 32\n"
         "DATUM_NAME: WGS84\nUL_X_COORDINATE: 500005\nUL_Y_COORDINATE: 5499995\nLR_X_COORDINATE: 500315\n"

@@ -129,7 +129,7 @@ def write_sxf_3(path: Path) -> None:
 
 
 def write_sxf_with_classes(path: Path) -> None:
-    """Write the airfields of version 4, and their classes beside them."""
+    """Write the airfields of version 4, and their classes next to them."""
     write_sxf(path)
     path.with_suffix(".rsc").write_bytes(sxf_classes())
 

@@ -121,7 +121,7 @@ def test_a_file_of_every_format_is_read(bed: Bed, sample: Sample):
 @pytest.mark.parametrize("name", ["ascii.grd", "x.xyz", "x.map"])
 def test_a_format_without_a_crs_takes_that_of_a_prj_file(bed: Bed, name: str):
     path = make(bed, named(name))
-    refuse(bed, name, r"has no CRS, so its place is unknown: put a \.prj file with its WKT beside it")
+    refuse(bed, name, r"has no CRS, so its place is unknown: put a \.prj file with its WKT next to it")
     path.with_suffix(".prj").write_text(CRS.from_epsg(4326).to_wkt())
     assert bed.run("raster.validate", href=name).crs == "EPSG:4326"
 
@@ -133,7 +133,7 @@ def test_a_driver_that_is_refused_reads_nothing(bed: Bed):
             warnings.simplefilter("ignore")
             write_raster(path, name, pixels(), crs="EPSG:4326", transform=NORTH_UP)
         refuse(
-            bed, path.name, "the file (is not a readable ENVI|has no .hdr beside it|is a text file|is PDS4)"
+            bed, path.name, "the file (is not a readable ENVI|has no .hdr next to it|is a text file|is PDS4)"
         )
 
 
@@ -273,7 +273,7 @@ def test_a_file_without_the_one_that_describes_it_is_refused(bed: Bed, name: str
     refuse(
         bed,
         name,
-        r"the file has no \.[a-z]+( or \.[a-z]+)* beside it, which describes a \.[a-z]+ file: put it there",
+        r"the file has no \.[a-z]+( or \.[a-z]+)* next to it, which describes a \.[a-z]+ file: put it there",
     )
 
 

@@ -145,10 +145,10 @@ def test_a_table_of_classes_beside_a_map_names_its_layers(services, path):
 @pytest.mark.parametrize(
     ("position", "data", "message"),
     [
-        (0, b"x", "the .rsc beside the SXF map is no table of classes"),
-        (128, b"\xff\xff\xff\xff", "the .rsc beside the SXF map is damaged or truncated"),
-        (188, b"\xff\xff\xff\xff", "the .rsc beside the SXF map is damaged or truncated"),
-        (328, b"\0", "the .rsc beside the SXF map is damaged or truncated"),
+        (0, b"x", "the .rsc next to the SXF map is no table of classes"),
+        (128, b"\xff\xff\xff\xff", "the .rsc next to the SXF map is damaged or truncated"),
+        (188, b"\xff\xff\xff\xff", "the .rsc next to the SXF map is damaged or truncated"),
+        (328, b"\0", "the .rsc next to the SXF map is damaged or truncated"),
     ],
 )
 def test_a_damaged_table_of_classes_is_refused(services, path, position, data, message):

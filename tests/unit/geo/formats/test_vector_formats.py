@@ -175,7 +175,7 @@ def test_a_missing_part_is_named(services):
     refuse(
         services,
         str(path),
-        r"x\.tab is incomplete without its \.dat: put it beside it, or zip all of \.tab, \.dat",
+        r"x\.tab is incomplete without its \.dat: put it next to it, or zip all of \.tab, \.dat",
     )
 
 

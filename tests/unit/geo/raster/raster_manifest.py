@@ -219,7 +219,7 @@ def _pairs_of(case: RasterCase) -> set[Pair]:
 
 
 def make_raster(case: RasterCase, path: Path) -> Path:
-    """Write a case with GDAL, and the files beside it."""
+    """Write a case with GDAL, and the files next to it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = make_pixels(case)
     crs, transform = CRSS[case.crs]

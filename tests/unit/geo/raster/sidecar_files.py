@@ -1,4 +1,4 @@
-"""Files beside rasters, as other programs write them: masks, metadata, world files, RPCs."""
+"""Files next to rasters, as other programs write them: masks, metadata, world files, RPCs."""
 
 from __future__ import annotations
 

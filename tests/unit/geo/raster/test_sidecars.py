@@ -1,4 +1,4 @@
-"""The files beside a raster are used as GDAL uses them, on a disk and in an object store, and no other file is."""
+"""The files next to a raster are used as GDAL uses them, on a disk and in an object store, and no other file is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CRS of a raster that states none: from a .prj file beside it, or WGS 84 for longitudes and latitudes in netCDF."""
+"""The CRS of a raster that states none: from a .prj file next to it, or WGS 84 for longitudes and latitudes in netCDF."""
 
 from __future__ import annotations
 

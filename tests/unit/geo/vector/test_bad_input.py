@@ -267,7 +267,7 @@ def test_a_shapefile_without_prj_has_no_crs_unless_it_is_said(services):
     href = zipped(services, parts(".shp", ".shx", ".dbf", ".cpg"))
     refused(
         services,
-        r"the ESRI Shapefile file has no CRS.*: put its \.prj beside it, or set source_crs",
+        r"the ESRI Shapefile file has no CRS.*: put its \.prj next to it, or set source_crs",
         href=href,
     )
     prepared = services.run("vector.prepare", href=href, source_crs="EPSG:4326")

@@ -324,7 +324,7 @@ def test_all_of_it_in_one_task_goes_on_where_it_was_killed(services, shapefile, 
         services.run("vector_docker_complete", reporter=killed, href=shapefile, chunk_rows=30)
     assert [one.phase for one in killed.saved] == ["prepared", "chunk 1", "chunk 2"]
     assert [one[:6] for one in uploaded] == ["c00001", "c00002", "c00003"]
-    # What was prepared is kept once, beside the chunks, and not in each checkpoint.
+    # What was prepared is kept once, next to the chunks, and not in each checkpoint.
     assert len(list((services.folder / "silver").rglob("prepared-*.json"))) == 1
     assert max(len(str(one.data)) for one in killed.saved) < 500
     done = services.run("vector.process_complete", checkpoint=killed.saved[-1], href=shapefile, chunk_rows=30)

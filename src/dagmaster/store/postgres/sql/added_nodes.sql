@@ -73,7 +73,7 @@ SELECT c.id, pg_notify(coalesce('dagmaster_owner_' || (SELECT j.owner_id FROM da
 FROM (SELECT dag_send_batch(:task_id, :token, :number) AS id) c WHERE c.id IS NOT NULL
 
 -- name: load_batches
--- The written batches of a job: those of these numbers, or all that were accepted.
+-- The written batches of a job: with these numbers, or all that were accepted.
 SELECT number, accepted_order, added_by FROM dag_node_batches
 WHERE job_id = :job_id AND written_at IS NOT NULL
   AND CASE WHEN :numbers::integer[] IS NULL THEN accepted_order IS NOT NULL ELSE number = ANY(:numbers::integer[]) END
@@ -103,7 +103,7 @@ WHERE job_id = :job_id AND batch = ANY(:numbers::integer[]) ORDER BY batch, posi
 
 -- name: find_added_node
 -- The job, the group and the node of a task that was made in Python, if its batch was accepted or can be. The group is
--- that of its own batch, else one of an accepted batch: attempts that failed may have left others of that name.
+-- its own batch's, else an accepted batch's: attempts that failed may have left others of that name.
 SELECT n.job_id,
        (SELECT g.id FROM dag_groups g
         WHERE g.job_id = n.job_id AND g.name = n.group_name

@@ -3,7 +3,7 @@
 -- here is shared with the engine, so that a bug there cannot hide here.
 --
 -- Each query checks the jobs whose ids are in a range; all queries about a range read one snapshot. The ranges of an audit
--- cover all numbers, so that rows without a job are in one, too. Tables are read by the range of job ids, an index range,
+-- cover all numbers, so that rows without a job are also in one. Tables are read by the range of job ids, an index range,
 -- and joined by hashing (see audit.py). The queue and the results have no index of jobs: they are read only for a range
 -- with open jobs. Each of their rows, of whatever job, is checked by audit_queue.sql and audit_results.sql.
 
@@ -27,7 +27,7 @@ WHERE j.id BETWEEN :low AND :high
 LIMIT :limit
 
 -- name: events_are_in_order
--- The first event is JobSubmitted; a claim precedes all others, JobStarted those of nodes; only a new run continues after JobFinished.
+-- The first event is JobSubmitted; a claim precedes all others, JobStarted precedes events of nodes; only a new run continues after JobFinished.
 WITH events AS (
     SELECT e.job_id, e.node_id, e.seq, e.type,
            count(*) FILTER (WHERE e.type = 'JobClaimed') OVER before AS claims,
@@ -217,7 +217,7 @@ WITH outcomes AS (
     WHERE e.type IN ('NodeCompleted', 'AttemptFailed', 'AttemptLost', 'AttemptReleased') AND e.attempt IS NOT NULL
       AND e.job_id BETWEEN :low AND :high
 ),
--- A child job is an attempt, too, but no task.
+-- A child job is also an attempt, but not a task.
 ends AS (
     SELECT s.job_id, s.node_id, s.attempt, min(s.status) AS status, count(*) AS times
     FROM outcomes s
@@ -258,7 +258,7 @@ LEFT JOIN (SELECT job_id, node_id, count(*) FILTER (WHERE status = 'FAILED') AS 
            GROUP BY job_id, node_id) a ON a.job_id = n.job_id AND a.node_id = n.node_id
 WHERE n.job_id BETWEEN :low AND :high
   AND (n.failed_attempts <> coalesce(a.failed, 0) OR n.lost_attempts < coalesce(a.lost, 0)
-       -- After ten losses beside other tasks, further ones are charged, too.
+       -- After ten losses next to other tasks, further ones are also charged.
        OR n.lost_attempts > coalesce(a.lost, 0) + greatest(coalesce(a.all_lost - a.lost, 0) - 10, 0))
 LIMIT :limit
 

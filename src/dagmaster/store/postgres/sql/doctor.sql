@@ -1,4 +1,4 @@
--- Queries of the doctor, on a connection and with a timeout of its own.
+-- Queries of the doctor, on a dedicated connection with its own timeout.
 
 -- name: server
 -- The version of the server, and the user with its rights.

@@ -1,7 +1,7 @@
 -- Finished tasks across jobs. They are found by the events that ended them. Nothing here writes.
 
 -- name: in_window
--- Tasks that finished in a window of time, newest first; without those of hidden jobs.
+-- Tasks that finished in a window of time, newest first; not of hidden jobs.
 WITH ends AS MATERIALIZED (
     SELECT e.at, e.job_id, e.seq, e.node_id, e.attempt
     FROM dag_job_events e

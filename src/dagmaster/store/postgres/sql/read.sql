@@ -140,7 +140,7 @@ ORDER BY id
 LIMIT :limit
 
 -- name: events
--- Audit events of a job after a number. With `node_ids`: those of the job, of these nodes, and every failure.
+-- Audit events of a job after a number. With `node_ids`: events of the job, of these nodes, and every failure.
 SELECT job_id, seq, type, extract(epoch FROM at)::float8 AS at, by, node_id, attempt, data
 FROM dag_job_events
 WHERE job_id = :job_id AND seq > :after::integer
@@ -150,7 +150,7 @@ ORDER BY seq
 LIMIT :limit
 
 -- name: recent_events
--- Audit events across jobs in a window of time, newest first; without those of hidden jobs.
+-- Audit events across jobs in a window of time, newest first; not of hidden jobs.
 SELECT job_id, seq, type, extract(epoch FROM at)::float8 AS at, by, node_id, attempt, data
 FROM dag_job_events
 WHERE at >= to_timestamp(:since::float8) AND at <= to_timestamp(:until::float8)
@@ -161,7 +161,7 @@ ORDER BY dag_job_events.at DESC, job_id DESC, seq DESC
 LIMIT :limit
 
 -- name: event_counts
--- How many audit events of each type there are in a window of time; without those of hidden jobs.
+-- How many audit events of each type there are in a window of time; not of hidden jobs.
 SELECT type, count(*) AS events FROM dag_job_events
 WHERE at >= to_timestamp(:since::float8) AND at < to_timestamp(:until::float8)
   AND job_id NOT IN (SELECT j.id FROM dag_jobs j WHERE j.is_hidden)

@@ -26,7 +26,7 @@ SELECT pg_advisory_xact_lock_shared(:worker_id::bigint)
 
 -- name: keep_fingerprints
 -- Add fingerprints of secrets to the references of held tasks.
--- By key, not by ctid: a row that changes meanwhile gets its fingerprints, too.
+-- By key, not by ctid: a row that changes meanwhile also gets its fingerprints.
 UPDATE dag_task_queue q
 SET secrets = (q.secrets::jsonb || jsonb_build_object(
         'fingerprints', (:fingerprints::text[])[array_position(:task_ids::bigint[], q.task_id)]::jsonb))::json

@@ -20,7 +20,7 @@ events_appended AS (
 )
 
 -- name: audited
--- Their audit entries. Of a job whose idempotency key is in use there is none.
+-- Their audit entries, except for a job whose idempotency key is in use.
 {@audit_entries},
 audited AS (
     INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)

@@ -1,7 +1,7 @@
 -- What a turn's statement for many jobs, or many rows, has at `{name}` in turn.sql. Compare turn_one.sql.
 --
 -- No plan depends on statistics: see the head of worker.sql. `(… IN (SELECT id FROM owned)) IS TRUE` is always a hashed
--- subplan; without IS TRUE it would be a join of any kind. Rows that have a column to set of their own are updated by their
+-- subplan; without IS TRUE it would be a join of any kind. Rows with a column to set that others lack are updated by their
 -- ctid: only the owner changes them, so that none moves after the look-up.
 
 -- name: is_owned

@@ -1,6 +1,6 @@
 -- What the statement for a turn of one job has at `{name}` in turn.sql. Compare turn_many.sql.
 --
--- The ids of rows of the turn are those of its job; ids that were read are compared. Each part has one row, which is found
+-- The ids of rows of the turn belong to its job; ids that were read are compared. Each part has one row, which is found
 -- by keys that are constants: no plan of that depends on statistics. A turn of a chain takes 350 µs of the server's CPU,
 -- with look-ups and hashed subplans 540 (2026-11, PostgreSQL 18).
 

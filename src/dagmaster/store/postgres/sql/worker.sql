@@ -3,9 +3,9 @@
 -- The shape of a plan must not depend on statistics. The queue is analyzed while it is empty, and has 20,000 tasks a
 -- moment later: a join by key is then planned as a scan of the whole queue, and a fan-out of 20,000 took 34 s instead of
 -- 3 (2026-11). So rows are looked up by key one by one (LATERAL with LIMIT 1, or with FOR UPDATE), and changed by
--- `key = ANY(ARRAY(SELECT …))` or by ctid. The condition of a partial index beside a key would offer a scan of that index:
+-- `key = ANY(ARRAY(SELECT …))` or by ctid. The condition of a partial index next to a key would offer a scan of that index:
 -- there an unclaimed task is one with `lease_token IS NULL`, not `worker_id IS NULL`. All this holds for claim.sql,
--- turn.sql and orchestrator.sql, too; tests/integration/test_plans.py checks it.
+-- also turn.sql and orchestrator.sql; tests/integration/test_plans.py checks it.
 
 -- name: register
 -- Register a worker; one that speaks HTTP by the key that registered it. One that registers again, because its lease

@@ -20,7 +20,7 @@ const PAD = { x: 24, top: 52, bottom: 64 };
 const STEPS = [60, 30, 15, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001];
 const ORDER = ['FAILED', 'RUNNING', 'CLAIMED', 'DISPATCHED', 'READY', 'WAITING', 'PENDING', 'CANCELLED', 'SKIPPED', 'COMPLETED'];
 
-/** Return the rings of a geometry as lists of points; a line is a ring, too, and a point a ring of one. */
+/** Return the rings of a geometry as lists of points; a line is also a ring, and a point a ring of one. */
 export function ringsOf({ type, coordinates }) {
   if (!Array.isArray(coordinates)) return [];
   switch (type) {
@@ -116,7 +116,7 @@ class JobMap extends HTMLElement {
   #build() {
     const button = (name, text, label) => make('button', { type: 'button', textContent: text, data: { 'data-do': name, 'aria-label': label, title: label } });
     const modes = [['pan', 'Move'], ['box', 'Box'], ['lasso', 'Lasso']].map(([name, label]) => make('button', { type: 'button', textContent: label, data: { 'data-mode': name, 'aria-pressed': String(name === 'pan') } }));
-    const canvas = make('canvas', { data: { role: 'img', 'aria-label': 'Map of footprints; the table beside it has the same content' } });
+    const canvas = make('canvas', { data: { role: 'img', 'aria-label': 'Map of footprints; the table next to it has the same content' } });
     const tip = make('div', { className: 'map-tip', hidden: true });
     const tools = make('div', { className: 'map-tools' }, make('span', { className: 'map-modes', data: { role: 'group', 'aria-label': 'What dragging does' } }, ...modes), button('in', '+', 'Zoom in'), button('out', '−', 'Zoom out'), button('fit', 'Fit', 'Show all footprints'));
     const stage = make('div', { className: 'map-stage' }, canvas, tools, tip, make('ul', { className: 'map-legend', data: { 'aria-label': 'States' } }));

@@ -1,5 +1,5 @@
 /**
- * The children of a fan-out as a paged list beside its graph, with a filter by status.
+ * The children of a fan-out as a paged list next to its graph, with a filter by status.
  *
  * Reads `/api/v1/jobs/…/nodes/…/children`, and dispatches `node-open` from its own elements.
  */

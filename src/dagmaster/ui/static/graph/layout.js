@@ -1,6 +1,6 @@
 /**
  * A layered layout from top to bottom: longest-path layers, six barycentre sweeps, parents centred over their children.
- * A group is a box with a layout of its own, and in the layout around it a node like any other.
+ * A group is a box with its own layout, and in the layout around it a node like any other.
  *
  * Pure: numbers in, numbers out, and the same input always gives the same output. It knows no statuses, so that a graph
  * never moves while a job runs. The module is also the Web Worker that runs it: it touches neither DOM nor network.
@@ -80,7 +80,7 @@ export function layoutGraph({ widths, heights, edges, parents }) {
 
   /**
    * Return the ways from a node down, or up, to the end of the layer of `outer`, itself or a box that it is in: x, begin,
-   * end of each. They are straight; where members of a box are in the way, the rest is beside them, at its border.
+   * end of each. They are straight; where members of a box are in the way, the rest is next to them, at its border.
    */
   function waysOut(node, outer, begin, isDown) {
     const ends = isDown ? bottoms : tops;
@@ -263,7 +263,7 @@ function order(graph) {
   return best;
 }
 
-/** Count crossings. Those of edges between two boxes weigh more than those of lanes: they are what one looks at. */
+/** Count crossings. Crossings of edges between two boxes weigh more than crossings of lanes: they are what one looks at. */
 function countCrossings(layers, { down, boxCount }, place) {
   let total = 0;
   for (let l = 0; l + 1 < layers.length; l++) {

@@ -98,7 +98,7 @@ export class GraphModel {
     for (let box = this.parents[i]; box >= 0; box = this.parents[box]) yield box;
   }
 
-  /** Take the sizes of boxes, which are those of what is in them: number, width, height of each. */
+  /** Take the sizes of boxes, which follow from what is in them: number, width, height of each. */
   setSizes(sizes) {
     for (let i = 0; i < sizes.length; i += 3) [this.widths[sizes[i]], this.heights[sizes[i]]] = [sizes[i + 1], sizes[i + 2]];
   }

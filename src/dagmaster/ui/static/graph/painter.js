@@ -198,7 +198,7 @@ function paintLabels(context, edges, model, layout, palette) {
     const t = model.edges[2 * e + 1];
     const s = model.edges[2 * e];
     const lanes = layout.lanes[e];
-    // Above the first layer below the source; a first lane beside the source is none.
+    // Above the first layer below the source; a first lane next to the source does not count.
     const k = lanes[1] <= layout.y[s] + model.heights[s] ? 3 : 0;
     const x = k < lanes.length ? lanes[k] : layout.x[t] + model.widths[t] / 2;
     const y = (k < lanes.length ? lanes[k + 1] : layout.y[t]) - 17;

@@ -20,7 +20,7 @@ export class Viewport {
     this.width = 0;
     this.height = 0;
     this.content = { width: 1, height: 1 };
-    /** Whether the pointer moved so far that the click after it is none. */
+    /** Whether the pointer moved so far that the click after it does not count. */
     this.hasDragged = false;
     this.isMoving = false;
     this.pointers = new Map();

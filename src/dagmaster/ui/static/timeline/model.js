@@ -82,7 +82,7 @@ function toBar(row, now, isCritical) {
   return { row, begin: began, started: row.started ?? (row.attempt ? end : began), end: Math.max(end, began), isCritical };
 }
 
-/** A fan-out has no times of its own: it begins with the first of its children. */
+/** A fan-out has no times itself: it begins with the first of its children. */
 function widenFanOuts(bars) {
   const parents = new Map(bars.filter((bar) => !bar.row.attempt).map((bar) => [bar.row.nodeId, bar]));
   for (const bar of bars) {

@@ -22,5 +22,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the columns: a node that is run again then adds its nodes beside those of its earlier run."""
+    """Drop the columns: a node that is run again then adds its nodes next to those of its earlier run."""
     run_sql("v0009_downgrade.sql")
