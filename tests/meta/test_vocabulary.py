@@ -62,6 +62,16 @@ NOT_CLEANED_YET: Final[dict[str, frozenset[str]]] = {
 """Words and names that a directory still has. Remove them here as they go."""
 
 
+PHRASES: Final = {
+    r"\bbeside\b": (0, "next to; besides; in addition to"),
+    r"\bthose of\b": (0, "the noun again, or a possessive"),
+    r"\bis none\b": (3, "without one; no X; does not exist"),
+    r", too\b(?! (deep|large|long|small))": (1, "also"),
+    r"\bof (its|their) own\b": (6, "separate, dedicated, its own X"),
+}
+"""Turns of phrase that other projects do without: how often they may be in code and documents, and what to write."""
+
+
 def scanned() -> Iterator[Path]:
     for place in PLACES:
         path = ROOT / place
@@ -123,6 +133,21 @@ def test_no_banned_word_is_used(places):
         if word not in NOT_CLEANED_YET.get(directory, ())
     ]
     assert problems == []
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_a_turn_of_phrase_is_rare(phrase):
+    limit, better = PHRASES[phrase]
+    places = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in scanned()
+        if path.suffix in (".py", ".sql", ".md", ".html") and directory_of(path) not in ("bench", "tests")
+        # A migration stays as it was run, and the names of figures are compared with earlier ones.
+        if path.name != "figures.md" and "migrations" not in path.parts
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(phrase, line)
+    ]
+    assert len(places) <= limit, f"write: {better}"
 
 
 def test_a_banned_name_and_a_banned_word_are_found(tmp_path):

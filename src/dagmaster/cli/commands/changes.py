@@ -20,7 +20,7 @@ KINDS: Final = ("job", "key", "schema", "workflow")
 
 @click.command(epilog="Exit codes: 0 listed, 2 the cursor is not valid, 3 no database.")
 @click.option("--actor", metavar="NAME", help="Only changes of this user or key.")
-@click.option("--action", metavar="ACTION", help="Only such changes, for example job.cancel or key.create.")
+@click.option("--action", metavar="ACTION", help="Only one kind of change, such as job.cancel or key.create.")
 @click.option("--kind", "object_kind", type=click.Choice(KINDS), help="Only changes of this kind of object.")
 @click.option("--object", "object_id", metavar="ID", help="Only changes of this job, key or workflow.")
 @page_options(default_limit=20)

@@ -175,7 +175,7 @@ def remote_file_item(
 def override_item(
     item: dict[str, Any], *, item_id: str | None, datetime: str | None, properties: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the item with these values instead of its own ones.
+    """Return the item with these values instead of the ones it has.
 
     A datetime that a step only assumed does not override.
     """

@@ -58,7 +58,7 @@ def test_workers_get_the_file_whose_folder_has_the_modules_of_its_tasks(folder: 
     write(
         folder,
         beside=TASKS,
-        flow=FLOW.format(tasks="beside").replace("from next to import inc", "import beside"),
+        flow=FLOW.format(tasks="beside").replace("from beside import inc", "import beside"),
     )
     (folder / "flow.py").write_text((folder / "flow.py").read_text().replace("inc(n)", "beside.inc(n)"))
     sources = handler_sources(folder / "flow.py")
@@ -104,7 +104,7 @@ def test_a_relative_import_is_answered_with_what_to_write(folder: Path):
         WorkflowInvalid, match=r"without the dot, or name the module pack\.flow instead of the file"
     ):
         load_workflow(folder / "pack" / "flow.py")
-    write(folder, alone="from .next to import inc")
+    write(folder, alone="from .beside import inc")
     with pytest.raises(WorkflowInvalid, match=r"write the import without the dot\)"):
         load_workflow(folder / "alone.py")
 

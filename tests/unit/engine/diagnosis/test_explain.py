@@ -166,7 +166,7 @@ def test_a_task_that_must_run_alone_waits_for_an_idle_worker():
     code, sentence = reason_of(driver, "a", tasks={"a": a_task()}, queues={"light": state})
     assert code == "exclusive"
     assert sentence == (
-        "has been waiting 10 min for a worker of light that runs nothing else, since workers died that ran it beside "
+        "has been waiting 10 min for a worker of light that runs nothing else, since workers died that ran it next to "
         "other tasks; 1 live worker, 3 of 8 slots busy"
     )
     assert reason_of(driver, "a", tasks={"a": a_task()}, queues={"light": QueueState()})[0] == "no_worker"

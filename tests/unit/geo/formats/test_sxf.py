@@ -145,7 +145,7 @@ def test_a_table_of_classes_beside_a_map_names_its_layers(services, path):
 @pytest.mark.parametrize(
     ("position", "data", "message"),
     [
-        (0, b"x", "the .rsc next to the SXF map is no table of classes"),
+        (0, b"x", "the .rsc next to the SXF map is not a class table"),
         (128, b"\xff\xff\xff\xff", "the .rsc next to the SXF map is damaged or truncated"),
         (188, b"\xff\xff\xff\xff", "the .rsc next to the SXF map is damaged or truncated"),
         (328, b"\0", "the .rsc next to the SXF map is damaged or truncated"),

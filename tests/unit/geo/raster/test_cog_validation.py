@@ -83,8 +83,8 @@ def test_overviews_that_were_added_later_come_after_the_pixels(tmp_path):
     with rasterio.open(path, "r+") as raster:
         raster.build_overviews([2, 4])
     assert check_layout(path) == [
-        "the pixels of the image come before those of overview 1",
-        "the pixels of overview 1 come before those of overview 2",
+        "the pixels of the image come before the pixels of overview 1",
+        "the pixels of overview 1 come before the pixels of overview 2",
     ]
 
 
