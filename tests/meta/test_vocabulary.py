@@ -21,9 +21,12 @@ PLACES: Final = ("src", "docs", "bench", "tests", "README.md", "ARCHITECTURE.md"
 
 WORDS: Final = {
     "anew": "again, from scratch",
+    "bed": "harness, stack",
     "bury": "expire",
     "buried": "expired",
+    "desk": "harness",
     "happenings": "engine events",
+    "house": "sandbox; conventions",
     "kin": "related, similar",
     "lookout": "poll schedule",
     "mend": "repair",
@@ -34,6 +37,7 @@ WORDS: Final = {
     "rehearsal": "dry run",
     "rehearse": "dry run, measure",
     "rehearsed": "dry run, measured",
+    "shelf": "harness, store, catalog",
     "somebody": "name the actor",
     "whoever": "name the actor",
 }

@@ -30,7 +30,7 @@ from dagmaster.sdk.handler_registry import handler
 from dagmaster.settings import PARAM_DEFAULTS, Settings, load_settings
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.testing.services import local_services
-from tests.unit.geo.raster.raster_context import Bed
+from tests.unit.geo.raster.raster_context import HandlerHarness
 
 CONFIG = DatabaseConfig(dsn="postgresql://nowhere/none")
 FLOW = "{name: flow, nodes: {a: {handler: echo, queue: q, params: {x: 1}}, b: {handler: echo, queue: q, timeout_seconds: 9}}}"
@@ -226,14 +226,14 @@ def test_a_cog_is_written_as_the_operator_set_and_a_param_wins(tmp_path):
         "raster_tile_size": 128,
         "raster_overview_resampling": "nearest",
     }
-    bed = Bed(tmp_path, param_defaults=defaults)
-    bed.bronze("a.tif", np.arange(300 * 300, dtype="uint16").reshape(300, 300))
-    result = bed.run("raster.create_cog", href="a.tif")
-    with rasterio.open(bed.path(result.cog_url)) as cog:
+    harness = HandlerHarness(tmp_path, param_defaults=defaults)
+    harness.bronze("a.tif", np.arange(300 * 300, dtype="uint16").reshape(300, 300))
+    result = harness.run("raster.create_cog", href="a.tif")
+    with rasterio.open(harness.path(result.cog_url)) as cog:
         assert (cog.profile["compress"], cog.profile["blockxsize"]) == ("zstd", 128)
         assert cog.tags(ns="IMAGE_STRUCTURE").get("OVERVIEW_RESAMPLING", "NEAREST") == "NEAREST"
-    own = bed.run("raster.create_cog", href="a.tif", compression="LZW", tile_size=256)
-    with rasterio.open(bed.path(own.cog_url)) as cog:
+    own = harness.run("raster.create_cog", href="a.tif", compression="LZW", tile_size=256)
+    with rasterio.open(harness.path(own.cog_url)) as cog:
         assert (cog.profile["compress"], cog.profile["blockxsize"]) == ("lzw", 256)
     assert own.cog_url != result.cog_url
 

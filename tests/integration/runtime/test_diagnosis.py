@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 ECHO = "{name: n, nodes: {a: {handler: echo, next: b}, b: {handler: echo}}}"
 
 
-def hurry(room: PrefetchBudget) -> None:
+def hurry(budget: PrefetchBudget) -> None:
     """Let a worker believe that its tasks are quick, from now on: it holds more than it runs."""
-    room.rate, room._since = 20.0, loop_time() + 3600
+    budget.rate, budget._since = 20.0, loop_time() + 3600
 
 
 async def fleet_of(world: World) -> FleetRecord:

@@ -51,8 +51,8 @@ async def test_prefetched_tasks_behind_long_ones_are_released_to_another_worker(
     file = place / "go"
     one = await world.worker(processes=1, stall_seconds=0.1)
     # It believes that its tasks are quick.
-    for room in (one.held._budget, one.held._process_budget):
-        room.rate, room._since = 20.0, loop_time() + 3600
+    for budget in (one.held._budget, one.held._process_budget):
+        budget.rate, budget._since = 20.0, loop_time() + 3600
     job = await world.submit(waiting(2, file))
     await world.until_claimed(2)
     # From then on it knows better.
@@ -71,8 +71,8 @@ async def test_a_task_that_is_claimed_again_while_its_release_is_in_flight_runs_
     await world.orchestrator()
     file = place / "go"
     one = await world.worker(processes=1, stall_seconds=0.1)
-    for room in (one.held._budget, one.held._process_budget):
-        room.rate, room._since = 40.0, loop_time() + 3600
+    for budget in (one.held._budget, one.held._process_budget):
+        budget.rate, budget._since = 40.0, loop_time() + 3600
     release, again = one.ledger.release, asyncio.Event()
 
     async def slowly(reports: Any) -> set[str]:

@@ -15,7 +15,7 @@ from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
 from tests.unit.orchestrator.turn_rows import TurnRows
 
 
-class Desk:
+class TurnHarness:
     """A job, its store, and what loads there were."""
 
     def __init__(self, text: str, inputs: dict[str, Any] | None = None) -> None:
@@ -58,47 +58,51 @@ nodes:
 
 
 def test_a_turn_loads_once_however_many_children_it_starts():
-    desk = Desk(FAN)
-    desk.turn(JobStarted())
-    writes = desk.turn(TaskSucceeded("plan", 1), reported={("plan", 1): {"items": list(range(500)), "n": 7}})
+    harness = TurnHarness(FAN)
+    harness.turn(JobStarted())
+    writes = harness.turn(
+        TaskSucceeded("plan", 1), reported={("plan", 1): {"items": list(range(500)), "n": 7}}
+    )
     assert [task.params for task in writes.tasks] == [{"i": i, "n": 7} for i in range(500)]
-    assert len(desk.loads) <= 2
+    assert len(harness.loads) <= 2
 
 
 def test_what_a_turn_itself_decided_is_there_for_the_nodes_after_it():
-    desk = Desk(FAN)
-    desk.turn(JobStarted())
-    desk.turn(TaskSucceeded("plan", 1), reported={("plan", 1): {"items": [1, 2], "n": 0}})
+    harness = TurnHarness(FAN)
+    harness.turn(JobStarted())
+    harness.turn(TaskSucceeded("plan", 1), reported={("plan", 1): {"items": [1, 2], "n": 0}})
     both = {("work__0", 1): {"v": 1}, ("work__1", 1): {"v": 2}}
-    writes = desk.turn(TaskSucceeded("work__0", 1), TaskSucceeded("work__1", 1), reported=both)
+    writes = harness.turn(TaskSucceeded("work__0", 1), TaskSucceeded("work__1", 1), reported=both)
     assert writes.outputs["all"] == {"total": 3, "count": 2}
     assert [(task.node, task.params) for task in writes.tasks] == [("last", {"total": 3})]
 
 
 def test_an_output_becomes_real_only_if_the_engine_takes_it():
-    desk = Desk("{name: n, nodes: {a: {handler: h, queue: q}}}")
-    desk.turn(JobStarted())
-    writes = desk.turn(TaskSucceeded("a", 2), reported={("a", 2): {"stale": True}})
+    harness = TurnHarness("{name: n, nodes: {a: {handler: h, queue: q}}}")
+    harness.turn(JobStarted())
+    writes = harness.turn(TaskSucceeded("a", 2), reported={("a", 2): {"stale": True}})
     assert writes.outputs == {}
-    assert desk.store.jobs["1"].outputs == {}
+    assert harness.store.jobs["1"].outputs == {}
 
 
 def test_a_job_that_was_loaded_in_the_middle_is_taken_up():
-    desk = Desk(FAN)
-    advance(desk.job, JobStarted(), 0.0)
-    desk.store.jobs["1"].outputs["plan"] = {"items": [5], "n": 1}
+    harness = TurnHarness(FAN)
+    advance(harness.job, JobStarted(), 0.0)
+    harness.store.jobs["1"].outputs["plan"] = {"items": [5], "n": 1}
     # The process dies after the engine asked for values and before anybody answered.
-    advance(desk.job, TaskSucceeded("plan", 1), 0.0)
-    writes = TurnResult(changed=desk.job.drain_changed())
-    desk.store.save(desk.job, writes)
-    desk.store.jobs["1"].outputs["plan"] = {"items": [5], "n": 1}
-    desk.job = desk.store.rebuild("1")
-    scopes = ExpressionScopes(desk.job, {}, {})
-    taken = asyncio.run(recover(desk.job, scopes=scopes, values=desk, now=0.0))
+    advance(harness.job, TaskSucceeded("plan", 1), 0.0)
+    writes = TurnResult(changed=harness.job.drain_changed())
+    harness.store.save(harness.job, writes)
+    harness.store.jobs["1"].outputs["plan"] = {"items": [5], "n": 1}
+    harness.job = harness.store.rebuild("1")
+    scopes = ExpressionScopes(harness.job, {}, {})
+    taken = asyncio.run(recover(harness.job, scopes=scopes, values=harness, now=0.0))
     assert [(task.node, task.params) for task in taken.tasks] == [("work__0", {"i": 5, "n": 1})]
 
 
 def test_a_secret_leaves_the_orchestrator_as_a_name():
-    desk = Desk("{name: n, nodes: {a: {handler: h, queue: q, params: {t: 'Bearer {{ secrets.TOKEN }}'}}}}")
-    (task,) = desk.turn(JobStarted()).tasks
+    harness = TurnHarness(
+        "{name: n, nodes: {a: {handler: h, queue: q, params: {t: 'Bearer {{ secrets.TOKEN }}'}}}}"
+    )
+    (task,) = harness.turn(JobStarted()).tasks
     assert isinstance(task.params["t"], SecretText)

@@ -27,7 +27,7 @@ from dagmaster import handler, task, workflow
 async def load(day: int, parts: list[str] | None = None) -> None: ...
 def positional(x, /): ...
 def _private(): ...
-class Shelf:
+class Store:
     def method(self): ...
 LIMIT = 3
 lazy = lambda: 1
@@ -100,14 +100,14 @@ def test_submodules_of_a_package_are_imported_when_a_name_needs_them(shop: Regis
         ("shop.os.system", "'shop.os' of 'shop.os.system' cannot be imported: ModuleNotFoundError"),
         ("shop.system", "is not a function: it is a builtin_function_or_method"),
         ("shop.dumps", "is a function of the module 'json', which is not allowed here"),
-        ("shop.Shelf", "is not a function: it is a class"),
+        ("shop.Store", "is not a function: it is a class"),
         ("shop.os", "is not a function: it is a module"),
         ("shop.LIMIT", "is not a function: it is a int"),
         ("shop.flow", "is not a function: it is a Workflow"),
         ("shop.named_otherwise", "is the handler 'shop.stock': use that name"),
         ("shop.positional", "parameter 'x' cannot be given by name"),
         ("shop.laod", "the module 'shop' has no function 'laod': did you mean 'load'"),
-        ("shop.Shelf.method", "'shop.Shelf' of 'shop.Shelf.method' cannot be imported"),
+        ("shop.Store.method", "'shop.Store' of 'shop.Store.method' cannot be imported"),
         ("shop.broken.run", "'shop.broken' of 'shop.broken.run' cannot be imported: ZeroDivisionError"),
         ("shop.deep.down.missing", "the module 'shop.deep.down' has no function 'missing'"),
         ("os.system", r"the module 'os' is not allowed here \(--handlers allows functions of shop\)"),

@@ -82,7 +82,7 @@ def depths(x: Any, y: Any, period: int) -> Any:
     rivers = np.minimum(np.abs(y % 1 - 0.5 - 0.3 * np.sin(3 * x)), np.abs(x % 1 - 0.4 - 0.2 * np.cos(5 * y)))
     level = 100 * np.log2(1 + period)
     depth = np.clip(level - 6_000 * rivers + 40 * _noise(x, y), 0, 3_000)
-    depth[rivers < 0.004] = PERMANENT_WATER  # noqa: PLR2004 - the river's bed, in degrees
+    depth[rivers < 0.004] = PERMANENT_WATER  # noqa: PLR2004 - the width of the river, in degrees
     # A coast in the west of every fourth degree: the sea is not modelled.
     depth[np.broadcast_to((x % 4 < 0.15 + 0.05 * np.sin(9 * y)), depth.shape)] = NODATA
     return depth.astype(DTYPE)

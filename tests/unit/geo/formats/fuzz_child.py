@@ -43,10 +43,10 @@ def _read_raster(folder: Path, href: str, _: dict[str, Any]) -> None:
     )
     from dagmaster.geo.raster.raster_sources import locate_raster
     from dagmaster.geo.raster.subdatasets import list_subdatasets
-    from tests.unit.geo.raster.raster_context import Bed
+    from tests.unit.geo.raster.raster_context import HandlerHarness
 
-    bed = Bed(folder)
-    ctx = bed.context("raster.validate", href=href)
+    harness = HandlerHarness(folder)
+    ctx = harness.context("raster.validate", href=href)
     try:
         source = locate_raster(ctx, ctx.blobs.resolve(href))
         with gdal_env(ctx.share, **source.options):
@@ -56,7 +56,7 @@ def _read_raster(folder: Path, href: str, _: dict[str, Any]) -> None:
             for path in paths or [source.path]:
                 with open_raster(path, ctx.share), explain_io_errors(path):
                     check_readable(path)
-        bed.call(ctx, "raster.validate")
+        harness.call(ctx, "raster.validate")
     finally:
         ctx.close()
 

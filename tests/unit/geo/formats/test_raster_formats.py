@@ -32,7 +32,7 @@ from tests.unit.geo.formats.raster_samples import (
     write_hdf5,
     write_raster,
 )
-from tests.unit.geo.raster.raster_context import Bed, numbers
+from tests.unit.geo.raster.raster_context import HandlerHarness, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,12 +44,12 @@ SECRET = b"a secret of another file" * 20
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Bed:
-    return Bed(tmp_path)
+def harness(tmp_path: Path) -> HandlerHarness:
+    return HandlerHarness(tmp_path)
 
 
-def make(bed: Bed, sample: Sample, folder: str = "bronze") -> Path:
-    path = bed.folder / folder / sample.name
+def make(harness: HandlerHarness, sample: Sample, folder: str = "bronze") -> Path:
+    path = harness.folder / folder / sample.name
     path.parent.mkdir(exist_ok=True)
     sample.make(path)
     return path
@@ -59,11 +59,13 @@ def named(name: str) -> Sample:
     return next(sample for sample in SAMPLES if sample.name == name)
 
 
-def refuse(bed: Bed, href: str, message: str, handler: str = "raster.validate", **params: Any) -> str:
+def refuse(
+    harness: HandlerHarness, href: str, message: str, handler: str = "raster.validate", **params: Any
+) -> str:
     with pytest.raises(PermanentError, match=message) as caught:
-        bed.run(handler, href=href, **params)
+        harness.run(handler, href=href, **params)
     assert caught.value.kind == "invalid_input"
-    assert str(bed.folder / "scratch") not in str(caught.value)
+    assert str(harness.folder / "scratch") not in str(caught.value)
     return str(caught.value)
 
 
@@ -97,14 +99,14 @@ def test_a_driver_that_recognises_anything_needs_its_suffix():
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: f"{sample.driver}-{sample.name}")
-def test_a_file_of_every_format_is_read(bed: Bed, sample: Sample):
-    make(bed, sample)
+def test_a_file_of_every_format_is_read(harness: HandlerHarness, sample: Sample):
+    make(harness, sample)
     if sample.subdatasets:
-        output = bed.run("raster.validate", href=sample.name)
+        output = harness.run("raster.validate", href=sample.name)
         assert tuple(entry["name"] for entry in output.subdatasets) == sample.subdatasets
         assert (output.crs, output.metadata) == (None, {})
         return
-    ctx = bed.context("raster.validate", href=sample.name)
+    ctx = harness.context("raster.validate", href=sample.name)
     source = fetch_raster(ctx, ctx.blobs.resolve(sample.name))
     with gdal_env(ctx.share, **source.options), open_raster(source.path, ctx.share) as raster:
         assert raster.driver == sample.driver
@@ -114,26 +116,28 @@ def test_a_file_of_every_format_is_read(bed: Bed, sample: Sample):
     if sample.pixels is not None:
         assert np.array_equal(values, sample.pixels)
     if sample.has_crs:
-        cog = bed.run("raster.create_cog", href=sample.name)
-        assert np.array_equal(bed.read(cog.cog_url), values)
+        cog = harness.run("raster.create_cog", href=sample.name)
+        assert np.array_equal(harness.read(cog.cog_url), values)
 
 
 @pytest.mark.parametrize("name", ["ascii.grd", "x.xyz", "x.map"])
-def test_a_format_without_a_crs_takes_that_of_a_prj_file(bed: Bed, name: str):
-    path = make(bed, named(name))
-    refuse(bed, name, r"has no CRS, so its place is unknown: put a \.prj file with its WKT next to it")
+def test_a_format_without_a_crs_takes_that_of_a_prj_file(harness: HandlerHarness, name: str):
+    path = make(harness, named(name))
+    refuse(harness, name, r"has no CRS, so its place is unknown: put a \.prj file with its WKT next to it")
     path.with_suffix(".prj").write_text(CRS.from_epsg(4326).to_wkt())
-    assert bed.run("raster.validate", href=name).crs == "EPSG:4326"
+    assert harness.run("raster.validate", href=name).crs == "EPSG:4326"
 
 
-def test_a_driver_that_is_refused_reads_nothing(bed: Bed):
+def test_a_driver_that_is_refused_reads_nothing(harness: HandlerHarness):
     for name in ("PCIDSK", "ISIS3", "ERS", "PDS4"):
-        path = bed.folder / "bronze" / f"{name.lower()}.dat"
+        path = harness.folder / "bronze" / f"{name.lower()}.dat"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             write_raster(path, name, pixels(), crs="EPSG:4326", transform=NORTH_UP)
         refuse(
-            bed, path.name, "the file (is not a readable ENVI|has no .hdr next to it|is a text file|is PDS4)"
+            harness,
+            path.name,
+            "the file (is not a readable ENVI|has no .hdr next to it|is a text file|is PDS4)",
         )
 
 
@@ -141,48 +145,48 @@ def test_a_driver_that_is_refused_reads_nothing(bed: Bed):
 
 
 @pytest.mark.parametrize("name", ["two.nc", "x.h5", "two.zarr"])
-def test_a_raster_of_several_has_to_be_named(bed: Bed, name: str):
-    make(bed, named(name))
+def test_a_raster_of_several_has_to_be_named(harness: HandlerHarness, name: str):
+    make(harness, named(name))
     refuse(
-        bed,
+        harness,
         name,
         "the file contains 2 rasters: name one by `subdataset`. raster.validate lists them",
         "raster.create_cog",
     )
-    refuse(bed, name, "has no subdataset 'rain': its subdatasets are t2m, tp", subdataset="rain")
+    refuse(harness, name, "has no subdataset 'rain': its subdatasets are t2m, tp", subdataset="rain")
 
 
-def test_each_variable_of_a_netcdf_file_has_its_cog_and_its_item(bed: Bed):
-    make(bed, named("two.nc"))
-    cogs = [bed.run("raster.create_cog", href="two.nc", subdataset=name) for name in VARIABLES]
+def test_each_variable_of_a_netcdf_file_has_its_cog_and_its_item(harness: HandlerHarness):
+    make(harness, named("two.nc"))
+    cogs = [harness.run("raster.create_cog", href="two.nc", subdataset=name) for name in VARIABLES]
     for number, cog in enumerate(cogs):
-        assert np.array_equal(bed.read(cog.cog_url), pixels("float32", 2)[number : number + 1])
+        assert np.array_equal(harness.read(cog.cog_url), pixels("float32", 2)[number : number + 1])
         assert cog.item["properties"]["dagmaster:sources"][0]["href"].endswith(f"two.nc#{VARIABLES[number]}")
     assert len({cog.cog_url for cog in cogs}) == len({cog.item["id"] for cog in cogs}) == 2
     assert cogs[0].item["id"].startswith("two_t2m-")
-    output = bed.run("raster.validate", href="two.nc", subdataset="tp")
+    output = harness.run("raster.validate", href="two.nc", subdataset="tp")
     assert (output.subdataset, output.metadata["driver"], len(output.subdatasets)) == ("tp", "netCDF", 2)
 
 
-def test_a_variable_is_tiled_like_any_raster(bed: Bed):
-    make(bed, named("two.nc"))
-    plan = bed.run("raster.generate_tiling_scheme", href="two.nc", subdataset="tp", tile_size=16)
+def test_a_variable_is_tiled_like_any_raster(harness: HandlerHarness):
+    make(harness, named("two.nc"))
+    plan = harness.run("raster.generate_tiling_scheme", href="two.nc", subdataset="tp", tile_size=16)
     assert {tile["subdataset"] for tile in plan.tiles} == {"tp"}
-    batch = bed.run("raster.process_tile_batch", tiles=plan.tiles)
-    assert np.array_equal(bed.read(batch.cog_urls[0]), pixels("float32", 2)[1:, :16, :16])
-    assert bed.run("raster.thumbnail", href="two.nc", subdataset="tp").width
-    zones = bed.run("raster.stats_zonal", href="two.nc", subdataset="tp", zones=[10, 49, 11, 50])
+    batch = harness.run("raster.process_tile_batch", tiles=plan.tiles)
+    assert np.array_equal(harness.read(batch.cog_urls[0]), pixels("float32", 2)[1:, :16, :16])
+    assert harness.run("raster.thumbnail", href="two.nc", subdataset="tp").width
+    zones = harness.run("raster.stats_zonal", href="two.nc", subdataset="tp", zones=[10, 49, 11, 50])
     assert zones.zones
 
 
-def test_a_page_of_a_tiff_may_be_chosen(bed: Bed):
-    path = bed.folder / "bronze" / "pages.tif"
+def test_a_page_of_a_tiff_may_be_chosen(harness: HandlerHarness):
+    path = harness.folder / "bronze" / "pages.tif"
     write_raster(path, "GTiff", pixels(), crs="EPSG:4326", transform=NORTH_UP)
     write_raster(path, "GTiff", pixels("int16"), crs="EPSG:4326", transform=NORTH_UP, APPEND_SUBDATASET="YES")
-    output = bed.run("raster.validate", href="pages.tif")
+    output = harness.run("raster.validate", href="pages.tif")
     assert [entry["name"] for entry in output.subdatasets] == ["1", "2"]
     assert output.metadata["dtypes"] == ["uint8"]
-    assert bed.run("raster.validate", href="pages.tif", subdataset="2").metadata["dtypes"] == ["int16"]
+    assert harness.run("raster.validate", href="pages.tif", subdataset="2").metadata["dtypes"] == ["int16"]
 
 
 # ── Sets, directories and archives ──
@@ -195,46 +199,46 @@ SETS = [
 
 @pytest.mark.parametrize("folder", ["", "data/"])
 @pytest.mark.parametrize("sample", SETS, ids=lambda sample: sample.name)
-def test_a_set_of_files_is_read_from_a_zip_archive(bed: Bed, sample: Sample, folder: str):
-    path = make(bed, sample, "made")
-    with zipfile.ZipFile(bed.folder / "bronze" / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+def test_a_set_of_files_is_read_from_a_zip_archive(harness: HandlerHarness, sample: Sample, folder: str):
+    path = make(harness, sample, "made")
+    with zipfile.ZipFile(harness.folder / "bronze" / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for file in files_of(path):
             archive.write(file, f"{folder}{file.relative_to(path.parent)}")
-    cog = bed.run("raster.create_cog", href="x.zip")
+    cog = harness.run("raster.create_cog", href="x.zip")
     assert sample.pixels is not None
-    assert np.array_equal(bed.read(cog.cog_url), sample.pixels)
+    assert np.array_equal(harness.read(cog.cog_url), sample.pixels)
 
 
-def test_a_zarr_store_may_be_the_root_of_an_archive(bed: Bed):
-    path = make(bed, named("two.zarr"), "made")
-    with zipfile.ZipFile(bed.folder / "bronze" / "two.zarr.zip", "w") as archive:
+def test_a_zarr_store_may_be_the_root_of_an_archive(harness: HandlerHarness):
+    path = make(harness, named("two.zarr"), "made")
+    with zipfile.ZipFile(harness.folder / "bronze" / "two.zarr.zip", "w") as archive:
         for file in files_of(path):
             archive.write(file, str(file.relative_to(path)))
-    output = bed.run("raster.validate", href="two.zarr.zip")
+    output = harness.run("raster.validate", href="two.zarr.zip")
     assert [entry["name"] for entry in output.subdatasets] == list(VARIABLES)
 
 
 @pytest.mark.parametrize("sample", SETS, ids=lambda sample: sample.name)
-def test_a_set_of_files_is_read_from_a_bucket(bed: Bed, sample: Sample):
-    path = make(bed, sample, "made")
-    zones = {zone: f"memory://{bed.folder.name}/{zone}" for zone in ("bronze", "silver", "gold")}
-    bed.services.blobs = ObjectStorage(zones)
+def test_a_set_of_files_is_read_from_a_bucket(harness: HandlerHarness, sample: Sample):
+    path = make(harness, sample, "made")
+    zones = {zone: f"memory://{harness.folder.name}/{zone}" for zone in ("bronze", "silver", "gold")}
+    harness.services.blobs = ObjectStorage(zones)
     for file in files_of(path):
         name = f"sets/{file.relative_to(path.parent)}"
-        bed.services.blobs.write(bed.services.blobs.in_zone("bronze", name), file.read_bytes())
-    assert bed.run("raster.validate", href=f"sets/{sample.name}").metadata["driver"] == sample.driver
+        harness.services.blobs.write(harness.services.blobs.in_zone("bronze", name), file.read_bytes())
+    assert harness.run("raster.validate", href=f"sets/{sample.name}").metadata["driver"] == sample.driver
 
 
-def test_the_files_beside_a_raster_in_an_archive_are_used(bed: Bed):
-    path = bed.folder / "made" / "scene.tif"
+def test_the_files_beside_a_raster_in_an_archive_are_used(harness: HandlerHarness):
+    path = harness.folder / "made" / "scene.tif"
     path.parent.mkdir()
     write_raster(path, "GTiff", pixels(), crs=None, transform=NORTH_UP)
-    with zipfile.ZipFile(bed.folder / "bronze" / "x.zip", "w") as archive:
+    with zipfile.ZipFile(harness.folder / "bronze" / "x.zip", "w") as archive:
         archive.write(path, "data/Scene.TIF")
         archive.writestr("data/Scene.prj", CRS.from_epsg(4326).to_wkt())
         archive.writestr("data/preview.jpg", b"x")
         archive.writestr("other/Scene.tfw", b"1\n0\n0\n1\n0\n0\n")
-    cog = bed.run("raster.create_cog", href="x.zip")
+    cog = harness.run("raster.create_cog", href="x.zip")
     assert (cog.crs, cog.sidecars) == ("EPSG:4326", ["Scene.prj"])
     assert cog.bounds[0] == pytest.approx(10)
 
@@ -243,47 +247,47 @@ def test_the_files_beside_a_raster_in_an_archive_are_used(bed: Bed):
     ("name", "options"), [("x.dat", {"SUFFIX": "ADD"}), ("x.img", {"SUFFIX": "ADD"}), ("x", {})]
 )
 def test_the_header_of_envi_may_follow_the_whole_name_and_the_name_may_have_no_suffix(
-    bed: Bed, name: str, options: Any
+    harness: HandlerHarness, name: str, options: Any
 ):
-    path = bed.folder / "bronze" / name
+    path = harness.folder / "bronze" / name
     with rasterio.Env(GDAL_PAM_ENABLED="NO"):
         write_raster(path, "ENVI", pixels(), crs="EPSG:4326", transform=NORTH_UP, **options)
-    made = bed.run("raster.create_cog", href=name)
+    made = harness.run("raster.create_cog", href=name)
     assert made.sidecars == [f"{name}.hdr"]
-    assert np.array_equal(bed.read(made.cog_url), pixels())
-    with zipfile.ZipFile(bed.folder / "bronze" / "x.zip", "w") as archive:
+    assert np.array_equal(harness.read(made.cog_url), pixels())
+    with zipfile.ZipFile(harness.folder / "bronze" / "x.zip", "w") as archive:
         for file in (path, path.with_name(f"{name}.hdr")):
             archive.write(file, f"x.dat{file.name.removeprefix(name)}")
-    assert bed.run("raster.validate", href="x.zip").metadata["driver"] == "ENVI"
+    assert harness.run("raster.validate", href="x.zip").metadata["driver"] == "ENVI"
 
 
-def test_an_archive_with_several_rasters_is_refused(bed: Bed):
-    with zipfile.ZipFile(bed.folder / "bronze" / "x.zip", "w") as archive:
+def test_an_archive_with_several_rasters_is_refused(harness: HandlerHarness):
+    with zipfile.ZipFile(harness.folder / "bronze" / "x.zip", "w") as archive:
         for name in ("a.tif", "b.tif"):
-            archive.write(make(bed, named("x.tif"), "made"), name)
-    refuse(bed, "x.zip", "the zip archive has 2 datasets")
+            archive.write(make(harness, named("x.tif"), "made"), name)
+    refuse(harness, "x.zip", "the zip archive has 2 datasets")
 
 
 @pytest.mark.parametrize("name", ["x.bil", "x.dat", "x.rst", "x.slc"])
-def test_a_file_without_the_one_that_describes_it_is_refused(bed: Bed, name: str):
-    path = make(bed, named(name))
+def test_a_file_without_the_one_that_describes_it_is_refused(harness: HandlerHarness, name: str):
+    path = make(harness, named(name))
     for file in files_of(path):
         if file != path:
             file.unlink()
     refuse(
-        bed,
+        harness,
         name,
         r"the file has no \.[a-z]+( or \.[a-z]+)* next to it, which describes a \.[a-z]+ file: put it there",
     )
 
 
-def test_a_file_that_another_one_may_describe_names_it(bed: Bed):
-    path = bed.folder / "bronze" / "x.bin"
+def test_a_file_that_another_one_may_describe_names_it(harness: HandlerHarness):
+    path = harness.folder / "bronze" / "x.bin"
     write_raster(path, "ENVI", pixels(), crs="EPSG:4326", transform=NORTH_UP)
-    assert np.array_equal(bed.read(bed.run("raster.create_cog", href="x.bin").cog_url), pixels())
+    assert np.array_equal(harness.read(harness.run("raster.create_cog", href="x.bin").cog_url), pixels())
     path.with_suffix(".hdr").unlink()
     refuse(
-        bed,
+        harness,
         "x.bin",
         r"not a readable ENVI or NGSGEOID or NSIDCbin.*truncated or of another format, or lacks the \.hdr that",
     )
@@ -317,20 +321,20 @@ REFERENCES = [external_link, external_storage, virtual_dataset]
 @pytest.mark.parametrize("refer", REFERENCES)
 @pytest.mark.parametrize("name", ["x.h5", "x.nc", "x.bag", "x.tif"])
 def test_hdf5_that_names_another_file_is_refused_before_it_is_opened(
-    bed: Bed, name: str, refer: Callable[[h5py.File, Path], None], options: dict[str, Any]
+    harness: HandlerHarness, name: str, refer: Callable[[h5py.File, Path], None], options: dict[str, Any]
 ):
-    secret = bed.folder / "secret"
+    secret = harness.folder / "secret"
     secret.write_bytes(SECRET)
-    with h5py.File(bed.folder / "bronze" / name, "w", **options) as file:
+    with h5py.File(harness.folder / "bronze" / name, "w", **options) as file:
         for number in range(20):
             file[f"deep/group/v{number}"] = number
         refer(file.require_group("deep/group/below"), secret)
-    message = refuse(bed, name, "the HDF5 file refers to another file: '/deep/group/below/x' is")
+    message = refuse(harness, name, "the HDF5 file refers to another file: '/deep/group/below/x' is")
     assert "secret" not in message
 
 
-def test_links_within_an_hdf5_file_are_no_references(bed: Bed):
-    path = bed.folder / "bronze" / "x.h5"
+def test_links_within_an_hdf5_file_are_no_references(harness: HandlerHarness):
+    path = harness.folder / "bronze" / "x.h5"
     write_hdf5(path)
     with h5py.File(path, "a") as file:
         file["soft"] = h5py.SoftLink("/nowhere")
@@ -342,47 +346,51 @@ def test_links_within_an_hdf5_file_are_no_references(bed: Bed):
     hdf5_references.reject_hdf5_references(path)
 
 
-def test_hdf5_with_too_many_objects_is_refused(bed: Bed, monkeypatch):
+def test_hdf5_with_too_many_objects_is_refused(harness: HandlerHarness, monkeypatch):
     monkeypatch.setattr(hdf5_references, "MAX_OBJECTS", 3)
-    make(bed, named("cf.h5"))
-    refuse(bed, "cf.h5", "the HDF5 file has more than 3 objects: split it")
+    make(harness, named("cf.h5"))
+    refuse(harness, "cf.h5", "the HDF5 file has more than 3 objects: split it")
 
 
-def test_an_img_file_whose_pixels_are_elsewhere_is_refused(bed: Bed):
+def test_an_img_file_whose_pixels_are_elsewhere_is_refused(harness: HandlerHarness):
     link = "../elsewhere.ige"
-    path = bed.folder / "bronze" / f"{'a' * (len(link) - len('.ige'))}.img"
+    path = harness.folder / "bronze" / f"{'a' * (len(link) - len('.ige'))}.img"
     write_raster(path, "HFA", pixels(side=64), crs="EPSG:4326", transform=NORTH_UP, USE_SPILL="YES")
     spill = path.with_suffix(".ige")
-    assert np.array_equal(bed.read(bed.run("raster.create_cog", href=path.name).cog_url), pixels(side=64))
-    spill.rename(bed.folder / "elsewhere.ige")
+    assert np.array_equal(
+        harness.read(harness.run("raster.create_cog", href=path.name).cog_url), pixels(side=64)
+    )
+    spill.rename(harness.folder / "elsewhere.ige")
     data = path.read_bytes()
     assert data.count(spill.name.encode()) == 1
     path.write_bytes(data.replace(spill.name.encode(), link.encode()))
     with (
-        gdal_env(bed.services.share, **SIDECAR_OPTIONS),
+        gdal_env(harness.services.share, **SIDECAR_OPTIONS),
         pytest.raises(PermanentError, match=r"outside its folder, 'elsewhere\.ige', which is not opened"),
-        open_raster(path, bed.services.share),
+        open_raster(path, harness.services.share),
     ):
         pass
 
 
 @pytest.mark.parametrize("name", ["../secret", "..\\secret", "/tmp/secret"])
-def test_an_idrisi_raster_whose_reference_system_is_another_file_is_refused(bed: Bed, name: str):
-    path = make(bed, named("x.rst"))
+def test_an_idrisi_raster_whose_reference_system_is_another_file_is_refused(
+    harness: HandlerHarness, name: str
+):
+    path = make(harness, named("x.rst"))
     description = path.with_suffix(".rdc")
     lines = description.read_text().splitlines()
     described = [f"ref. system : {name}" if line.startswith("ref. system") else line for line in lines]
     assert described != lines
     description.write_text("\n".join(described))
-    refuse(bed, "x.rst", "its .rdc refers to another file, in which its reference system is defined")
+    refuse(harness, "x.rst", "its .rdc refers to another file, in which its reference system is defined")
 
 
-def test_an_idrisi_description_that_is_not_read_to_its_end_is_refused(bed: Bed):
-    description = make(bed, named("x.rst")).with_suffix(".rdc")
+def test_an_idrisi_description_that_is_not_read_to_its_end_is_refused(harness: HandlerHarness):
+    description = make(harness, named("x.rst")).with_suffix(".rdc")
     description.write_text(
         f"{description.read_text()}\ncomment : {' ' * 1024 * 1024}\nref. system : ../secret\n"
     )
-    refuse(bed, "x.rst", "its .rdc has over 1,048,576 bytes")
+    refuse(harness, "x.rst", "its .rdc has over 1,048,576 bytes")
 
 
 HOSTILE = {
@@ -395,32 +403,36 @@ HOSTILE = {
 }  # fmt: skip
 
 
-def test_a_file_that_names_others_is_refused_under_every_name(bed: Bed, server: tuple[str, list[str]]):
+def test_a_file_that_names_others_is_refused_under_every_name(
+    harness: HandlerHarness, server: tuple[str, list[str]]
+):
     url, requests = server
-    secret = bed.folder / "secret"
+    secret = harness.folder / "secret"
     secret.write_bytes(SECRET)
     texts = [text.format(secret=secret, url=url) for text in HOSTILE.values()]
     suffixes = [suffix for suffix, file_type in raster_files.FILE_TYPES.items() if not file_type.markers]
     # Each text under one name, and each name with one text.
     for number, suffix in enumerate([*([".tif"] * len(texts)), *suffixes]):
-        (bed.folder / "bronze" / f"x{suffix}").write_text(texts[number % len(texts)])
-        refuse(bed, f"x{suffix}", "which (refers to other files|runs a program|reads from a server)")
+        (harness.folder / "bronze" / f"x{suffix}").write_text(texts[number % len(texts)])
+        refuse(harness, f"x{suffix}", "which (refers to other files|runs a program|reads from a server)")
     assert requests == []
 
 
-def test_no_local_file_is_read_over_the_network(bed: Bed, server: tuple[str, list[str]]):
+def test_no_local_file_is_read_over_the_network(harness: HandlerHarness, server: tuple[str, list[str]]):
     url, requests = server
-    with gdal_env(bed.services.share), pytest.raises(rasterio.errors.RasterioIOError):
+    with gdal_env(harness.services.share), pytest.raises(rasterio.errors.RasterioIOError):
         rasterio.open(f"/vsicurl/{url}/a.tif")
     assert requests == []
     assert set(NO_NETWORK) >= {"CPL_VSIL_CURL_ALLOWED_EXTENSIONS", "GDAL_HTTP_PROXY"}
 
 
-def test_zarr_whose_chunks_are_in_other_files_is_refused(bed: Bed):
-    path = make(bed, named("two.zarr"))
+def test_zarr_whose_chunks_are_in_other_files_is_refused(harness: HandlerHarness):
+    path = make(harness, named("two.zarr"))
     (path / ".zmetadata").write_text(json.dumps({"metadata": {}, "record_size": 10}))
     refuse(
-        bed, "two.zarr", "the Zarr directory refers to other files, in which its chunks are: name those files"
+        harness,
+        "two.zarr",
+        "the Zarr directory refers to other files, in which its chunks are: name those files",
     )
 
 
@@ -447,23 +459,25 @@ def test_zarr_whose_chunks_are_in_other_files_is_refused(bed: Bed):
         ("x.zarr", "hello", "the file is a text file, not the Zarr that its suffix .zarr says"),
     ],
 )
-def test_a_file_that_is_no_raster_is_described(bed: Bed, name: str, content: str, message: str):
-    (bed.folder / "bronze" / name).write_text(content)
-    refuse(bed, name, message)
+def test_a_file_that_is_no_raster_is_described(
+    harness: HandlerHarness, name: str, content: str, message: str
+):
+    (harness.folder / "bronze" / name).write_text(content)
+    refuse(harness, name, message)
 
 
 @pytest.mark.parametrize("crs", ["EPSG:4326+3855", "EPSG:32725+5773", "EPSG:7415"])
-def test_a_compound_crs_is_a_crs(bed: Bed, crs: str):
+def test_a_compound_crs_is_a_crs(harness: HandlerHarness, crs: str):
     transform = (
         Affine(30, 0, 300_000, 0, -30, 9_100_000)
         if "32725" in crs
         else Affine(10, 0, 155_000, 0, -10, 463_000)
     )
-    bed.bronze(
+    harness.bronze(
         "a.tif", numbers(), crs=CRS.from_string(crs), transform=NORTH_UP if "4326" in crs else transform
     )
-    output = bed.run("raster.validate", href="a.tif")
+    output = harness.run("raster.validate", href="a.tif")
     assert output.crs
     assert output.bbox is not None
-    cog = bed.run("raster.create_cog", href="a.tif")
+    cog = harness.run("raster.create_cog", href="a.tif")
     assert cog.item["bbox"] == pytest.approx(output.bbox)

@@ -22,7 +22,7 @@ from tests.unit.geo.raster.raster_manifest import BLOCK, make_raster, random_cas
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.unit.geo.raster.raster_context import Bed
+    from tests.unit.geo.raster.raster_context import HandlerHarness
     from tests.unit.geo.raster.raster_manifest import RasterCase
 
 _ROUNDING = 1e-14
@@ -30,36 +30,36 @@ _ROUNDING = 1e-14
 _DOMAINS = ("", "xml:XMP", "COLOR_PROFILE", "RPC")
 
 
-def check_case(bed: Bed, case: RasterCase) -> None:
+def check_case(harness: HandlerHarness, case: RasterCase) -> None:
     """Make a COG of a case, and compare it with GDAL's; raise if they differ."""
-    source = make_raster(case, bed.folder / "bronze" / "a.tif")
+    source = make_raster(case, harness.folder / "bronze" / "a.tif")
     # GDAL copies overviews that a source has where it makes none itself: it gets the raster without them.
     other = without_overviews(case)
-    plain = source if other == case else make_raster(other, bed.folder / "plain" / "a.tif")
-    compare_with_gdal(bed, source.name, plain, case.resampling)
+    plain = source if other == case else make_raster(other, harness.folder / "plain" / "a.tif")
+    compare_with_gdal(harness, source.name, plain, case.resampling)
 
 
 def first_broken_case(seed: int, count: int) -> str | None:
     """Check random cases of the whole product; return the first one that fails, and why."""
-    from tests.unit.geo.raster.raster_context import Bed
+    from tests.unit.geo.raster.raster_context import HandlerHarness
 
     for case in itertools.islice(random_cases(random.Random(seed)), count):
         with tempfile.TemporaryDirectory() as folder:
             try:
-                check_case(Bed(Path(folder)), case)
+                check_case(HandlerHarness(Path(folder)), case)
             except Exception as error:  # noqa: BLE001 - whatever it is, the case is broken
                 return f"{case!r}\n{type(error).__name__}: {error}"
     return None
 
 
-def compare_with_gdal(bed: Bed, href: str, source: Path, resampling: str = "nearest") -> Any:
+def compare_with_gdal(harness: HandlerHarness, href: str, source: Path, resampling: str = "nearest") -> Any:
     """Make a COG of a raster in bronze, and compare it with GDAL's of `source`; return the result of the handler."""
-    result = bed.run("raster.create_cog", href=href, tile_size=BLOCK, overview_resampling=resampling)
-    reference = bed.folder / "reference.tif"
+    result = harness.run("raster.create_cog", href=href, tile_size=BLOCK, overview_resampling=resampling)
+    reference = harness.folder / "reference.tif"
     with ignore_missing_georeference(), rasterio.open(source) as raster:
         options = {"COMPRESS": "DEFLATE", "BLOCKSIZE": BLOCK, "OVERVIEW_RESAMPLING": resampling.upper()}
         rasterio.shutil.copy(raster, str(reference), driver="COG", **options)
-    cog = bed.path(result.cog_url)
+    cog = harness.path(result.cog_url)
     problems = [*check_layout(cog), *differences(reference, cog)]
     if problems:
         raise AssertionError("\n".join(problems))

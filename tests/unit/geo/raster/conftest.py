@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.geo.raster.raster_context import Bed
+from tests.unit.geo.raster.raster_context import HandlerHarness
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Bed:
-    return Bed(tmp_path)
+def harness(tmp_path: Path) -> HandlerHarness:
+    return HandlerHarness(tmp_path)

@@ -20,7 +20,7 @@ UTM_25S = "EPSG:32725"
 UTM = Affine(30, 0, 300_000, 0, -30, 9_100_000)
 
 
-class Bed:
+class HandlerHarness:
     """Zones, catalog, tables and scratch below one folder."""
 
     def __init__(self, folder: Path, **share: Any) -> None:

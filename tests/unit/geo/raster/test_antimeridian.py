@@ -15,7 +15,7 @@ from rasterio.crs import CRS
 from dagmaster.errors import PermanentError
 from dagmaster.geo.raster.areas_of_interest import Area, project_area
 from dagmaster.geo.raster.footprints import bounds_footprint
-from tests.unit.geo.raster.raster_context import Bed, numbers
+from tests.unit.geo.raster.raster_context import HandlerHarness, numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,28 +23,32 @@ if TYPE_CHECKING:
 FIJI = Affine(1_000, 0, 750_000, 0, -1_000, 8_100_000)
 
 
-def test_tiles_that_are_warped_across_180_make_up_the_warped_whole(bed: Bed):
-    bed.bronze("fiji.tif", numbers(100, 200), crs="EPSG:32760", transform=FIJI, nodata=0)
+def test_tiles_that_are_warped_across_180_make_up_the_warped_whole(harness: HandlerHarness):
+    harness.bronze("fiji.tif", numbers(100, 200), crs="EPSG:32760", transform=FIJI, nodata=0)
     one = {"window": [0, 0, 200, 100]}
-    whole = bed.run("raster.create_cog", href="fiji.tif", tile_spec=one, target_crs="EPSG:4326")
-    plan = bed.run("raster_plan_tiles", href="fiji.tif", tile_size=64)
+    whole = harness.run("raster.create_cog", href="fiji.tif", tile_spec=one, target_crs="EPSG:4326")
+    plan = harness.run("raster_plan_tiles", href="fiji.tif", tile_size=64)
     tiles = [
-        bed.run("raster.create_cog", tile_spec=tile, target_crs="EPSG:4326").cog_url for tile in plan.tiles
+        harness.run("raster.create_cog", tile_spec=tile, target_crs="EPSG:4326").cog_url
+        for tile in plan.tiles
     ]
-    assert all((bed.read(tile) > 0).any() for tile in tiles)
-    pixels, expected = bed.read(bed.run("raster.mosaic", sources=tiles).cog_url), bed.read(whole.cog_url)
-    assert whole.bbox == bed.run("raster.reproject", href="fiji.tif", target_crs="EPSG:4326").bbox
+    assert all((harness.read(tile) > 0).any() for tile in tiles)
+    pixels, expected = (
+        harness.read(harness.run("raster.mosaic", sources=tiles).cog_url),
+        harness.read(whole.cog_url),
+    )
+    assert whole.bbox == harness.run("raster.reproject", href="fiji.tif", target_crs="EPSG:4326").bbox
     assert (expected > 0).mean() > 0.8
     assert np.array_equal(pixels, expected)
 
 
 def test_one_tile_is_warped_of_a_raster_that_is_too_large_as_a_whole(tmp_path: Path):
-    bed = Bed(tmp_path, max_pixels=3_000)
-    bed.bronze("a.tif", numbers(200, 200))
-    plan = bed.run("raster_plan_tiles", href="a.tif", tile_size=40)
-    assert bed.run("raster.create_cog", tile_spec=plan.tiles[7], target_crs="EPSG:4326").cog_url
+    harness = HandlerHarness(tmp_path, max_pixels=3_000)
+    harness.bronze("a.tif", numbers(200, 200))
+    plan = harness.run("raster_plan_tiles", href="a.tif", tile_size=40)
+    assert harness.run("raster.create_cog", tile_spec=plan.tiles[7], target_crs="EPSG:4326").cog_url
     with pytest.raises(PermanentError, match="at most 3,000 are processed"):
-        bed.run("raster.create_cog", href="a.tif", target_crs="EPSG:4326")
+        harness.run("raster.create_cog", href="a.tif", target_crs="EPSG:4326")
 
 
 def test_a_projected_area_across_180_is_as_large_in_degrees():

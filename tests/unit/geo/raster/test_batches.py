@@ -18,7 +18,7 @@ from dagmaster.worker.lazy_services import ServicesConfig
 from dagmaster.worker.process_pool import HandlerProcesses
 from dagmaster.worker.task_reports import NoReports
 from tests.patience import PATIENCE_SECONDS
-from tests.unit.geo.raster.raster_context import Bed, numbers
+from tests.unit.geo.raster.raster_context import HandlerHarness, numbers
 
 if TYPE_CHECKING:
     from dagmaster.ports.handler_reports import Checkpoint, Progress
@@ -46,16 +46,16 @@ class RecordedReports(NoReports):
         self.checkpoints.append(checkpoint)
 
 
-def plan(bed: Bed) -> list[dict[str, Any]]:
-    bed.bronze("a.tif", numbers(80, 100))
-    tiles: list[dict[str, Any]] = bed.run("raster_plan_tiles", href="a.tif", tile_size=20).tiles
+def plan(harness: HandlerHarness) -> list[dict[str, Any]]:
+    harness.bronze("a.tif", numbers(80, 100))
+    tiles: list[dict[str, Any]] = harness.run("raster_plan_tiles", href="a.tif", tile_size=20).tiles
     assert len(tiles) == 20
     return tiles
 
 
-def test_a_batch_that_was_killed_at_tile_13_goes_on_at_13(bed: Bed):
-    tiles = plan(bed)
-    services = ServicesConfig("dagmaster.bootstrap:open_services", bed.services._config)
+def test_a_batch_that_was_killed_at_tile_13_goes_on_at_13(harness: HandlerHarness):
+    tiles = plan(harness)
+    services = ServicesConfig("dagmaster.bootstrap:open_services", harness.services._config)
 
     async def attempt(
         processes: HandlerProcesses, number: int, checkpoint: Checkpoint | None
@@ -79,7 +79,7 @@ def test_a_batch_that_was_killed_at_tile_13_goes_on_at_13(bed: Bed):
             assert isinstance(died, Failed)
             assert not died.permanent
             # What it had in its scratch folder went with it.
-            assert not list((bed.folder / "scratch").rglob("*.tif"))
+            assert not list((harness.folder / "scratch").rglob("*.tif"))
             lived, second = await attempt(processes, 2, first.checkpoints[-1])
             return first, lived, second
         finally:
@@ -94,12 +94,12 @@ def test_a_batch_that_was_killed_at_tile_13_goes_on_at_13(bed: Bed):
     batch = outcome.output
     assert (batch["count"], batch["resumed_from"], len(batch["items"])) == (20, 12, 20)
     assert [tile["index"] for tile in batch["tiles"]] == list(range(20))
-    mosaic = bed.run("raster_mosaic", sources=[batch])
-    assert np.array_equal(bed.read(mosaic.cog_url), numbers(80, 100))
+    mosaic = harness.run("raster_mosaic", sources=[batch])
+    assert np.array_equal(harness.read(mosaic.cog_url), numbers(80, 100))
 
 
-def test_a_batch_that_is_asked_to_stop_stops_between_tiles(bed: Bed):
-    ctx = bed.context("raster_process_tile_batch", tiles=plan(bed))
+def test_a_batch_that_is_asked_to_stop_stops_between_tiles(harness: HandlerHarness):
+    ctx = harness.context("raster_process_tile_batch", tiles=plan(harness))
 
     class Stopping:
         def progress(self, progress: Progress) -> None:
@@ -111,20 +111,20 @@ def test_a_batch_that_is_asked_to_stop_stops_between_tiles(bed: Bed):
 
     ctx.reporter = Stopping()
     with pytest.raises(PermanentError, match="asked to stop"):
-        bed.call(ctx, "raster_process_tile_batch")
+        harness.call(ctx, "raster_process_tile_batch")
     assert ctx.last_checkpoint is not None
     # The third was begun, and is not published half.
-    assert ctx.last_checkpoint.data["done"] == len(bed.silver()) == 2
+    assert ctx.last_checkpoint.data["done"] == len(harness.silver()) == 2
 
 
-def test_a_batch_gives_the_tiles_that_single_tasks_would_give(bed: Bed):
-    tiles = plan(bed)
-    batch = bed.run("raster.process_tile_batch", tiles=tiles[:3])
-    single = [bed.run("raster.create_cog", tile_spec=tile) for tile in tiles[:3]]
+def test_a_batch_gives_the_tiles_that_single_tasks_would_give(harness: HandlerHarness):
+    tiles = plan(harness)
+    batch = harness.run("raster.process_tile_batch", tiles=tiles[:3])
+    single = [harness.run("raster.create_cog", tile_spec=tile) for tile in tiles[:3]]
     assert [tile["sha256"] for tile in batch.tiles] == [one.sha256 for one in single]
     assert [item["id"] for item in batch.items] == [one.item["id"] for one in single]
 
 
-def test_a_tile_that_says_not_of_what_it_is_is_reported(bed: Bed):
+def test_a_tile_that_says_not_of_what_it_is_is_reported(harness: HandlerHarness):
     with pytest.raises(PermanentError, match="the tile does not name its raster"):
-        bed.run("raster.process_tile_batch", tiles=[{"window": [0, 0, 9, 9]}])
+        harness.run("raster.process_tile_batch", tiles=[{"window": [0, 0, 9, 9]}])

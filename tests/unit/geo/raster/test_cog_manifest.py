@@ -17,7 +17,7 @@ from tests.unit.geo.raster.raster_manifest import (
 )
 
 if TYPE_CHECKING:
-    from tests.unit.geo.raster.raster_context import Bed
+    from tests.unit.geo.raster.raster_context import HandlerHarness
     from tests.unit.geo.raster.raster_manifest import RasterCase
 
 pytestmark = pytest.mark.slow
@@ -28,19 +28,19 @@ def test_every_two_properties_of_a_raster_meet_in_the_manifest():
 
 
 @pytest.mark.parametrize("case", read_manifest(), ids=str)
-def test_a_raster_of_the_manifest_becomes_the_cog_that_gdal_makes(bed: Bed, case: RasterCase):
-    check_case(bed, case)
+def test_a_raster_of_the_manifest_becomes_the_cog_that_gdal_makes(harness: HandlerHarness, case: RasterCase):
+    check_case(harness, case)
 
 
 @pytest.mark.parametrize("name", ODD_TIFFS)
-def test_a_tiff_of_another_writer_becomes_the_cog_that_gdal_makes(bed: Bed, name: str):
-    make_odd_tiff(name, bed.folder / "bronze" / "a.tif")
-    plain = make_odd_tiff(name, bed.folder / "plain" / "a.tif", with_overviews=False)
-    compare_with_gdal(bed, "a.tif", plain)
+def test_a_tiff_of_another_writer_becomes_the_cog_that_gdal_makes(harness: HandlerHarness, name: str):
+    make_odd_tiff(name, harness.folder / "bronze" / "a.tif")
+    plain = make_odd_tiff(name, harness.folder / "plain" / "a.tif", with_overviews=False)
+    compare_with_gdal(harness, "a.tif", plain)
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_with_files_beside_it_becomes_the_cog_that_gdal_makes(bed: Bed, name: str):
-    path = make_picture(name, bed.folder / "bronze")
-    result = compare_with_gdal(bed, path.name, path)
+def test_a_picture_with_files_beside_it_becomes_the_cog_that_gdal_makes(harness: HandlerHarness, name: str):
+    path = make_picture(name, harness.folder / "bronze")
+    result = compare_with_gdal(harness, path.name, path)
     assert len(result.sidecars) == 2

@@ -18,7 +18,7 @@ from dagmaster.ports.handler_services import Share
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.geo.raster.raster_context import Bed
+    from tests.unit.geo.raster.raster_context import HandlerHarness
 
 
 def write_tiff(path: Path, width: int, height: int, **options: Any) -> Path:
@@ -105,17 +105,17 @@ def test_a_directory_at_the_end_of_the_file_is_named(tmp_path):
     assert any("first directory is at byte" in problem for problem in check_layout(path))
 
 
-def test_edge_tiles_that_are_as_wide_as_a_block_are_made(bed: Bed):
-    bed.bronze("a.tif", np.ones((1300, 664), "uint8"))
-    plan = bed.run("raster_plan_tiles", href="a.tif", tile_size=600)
+def test_edge_tiles_that_are_as_wide_as_a_block_are_made(harness: HandlerHarness):
+    harness.bronze("a.tif", np.ones((1300, 664), "uint8"))
+    plan = harness.run("raster_plan_tiles", href="a.tif", tile_size=600)
     sizes = {tuple(tile["window"][2:]) for tile in plan.tiles}
     assert (64, 600) in sizes
     for tile in plan.tiles:
-        result = bed.run("raster.create_cog", tile_spec=tile, tile_size=64)
+        result = harness.run("raster.create_cog", tile_spec=tile, tile_size=64)
         assert result.item["assets"]["data"]["type"].endswith("profile=cloud-optimized")
 
 
 @pytest.mark.parametrize(("height", "width"), [(2048, 1024), (2000, 512)])
-def test_portrait_rasters_are_made(bed: Bed, height: int, width: int):
-    bed.bronze("a.tif", np.ones((height, width), "uint8"))
-    assert bed.run("raster.create_cog", href="a.tif").metadata["height"] == height
+def test_portrait_rasters_are_made(harness: HandlerHarness, height: int, width: int):
+    harness.bronze("a.tif", np.ones((height, width), "uint8"))
+    assert harness.run("raster.create_cog", href="a.tif").metadata["height"] == height

@@ -22,7 +22,7 @@ from dagmaster.ports.catalog import Search
 from tests.unit.geo.raster.raster_context import numbers
 
 if TYPE_CHECKING:
-    from tests.unit.geo.raster.raster_context import Bed
+    from tests.unit.geo.raster.raster_context import HandlerHarness
 
 pytestmark = pytest.mark.slow
 
@@ -123,23 +123,23 @@ def test_a_full_disk_is_described_by_its_rim():
     assert len(place.geometry["coordinates"][0]) > 50
 
 
-def test_a_raster_that_is_nowhere_on_the_earth_is_refused(bed: Bed):
+def test_a_raster_that_is_nowhere_on_the_earth_is_refused(harness: HandlerHarness):
     crs, transform = GEOSTATIONARY.format(0), Affine(1000, 0, 5.4e6, 0, -1000, 5.5e6)
-    bed.bronze("space.tif", numbers(20, 20), crs=crs, transform=transform)
+    harness.bronze("space.tif", numbers(20, 20), crs=crs, transform=transform)
     with pytest.raises(PermanentError, match="no pixel of the raster lies on the Earth"):
-        bed.run("raster.validate", href="space.tif")
+        harness.run("raster.validate", href="space.tif")
 
 
 @pytest.mark.parametrize(
     "name", ["full disk", "full disk across 180", "around a pole", "sinusoidal tile at the edge"]
 )
-def test_such_a_raster_becomes_a_cog_and_is_warped_without_loss(bed: Bed, name: str):
+def test_such_a_raster_becomes_a_cog_and_is_warped_without_loss(harness: HandlerHarness, name: str):
     text, bounds = PLACES[name]
-    bed.bronze("a.tif", np.ones((100, 100), "uint8"), crs=text, transform=grid_of(bounds), nodata=0)
-    result = bed.run("raster.create_cog", href="a.tif")
-    assert (bed.read(result.cog_url) == 1).all()
+    harness.bronze("a.tif", np.ones((100, 100), "uint8"), crs=text, transform=grid_of(bounds), nodata=0)
+    result = harness.run("raster.create_cog", href="a.tif")
+    assert (harness.read(result.cog_url) == 1).all()
     check_stac_item({**result.item, "collection": "c", "links": [{"rel": "collection", "href": "c.json"}]})
-    warped = bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326")
+    warped = harness.run("raster.reproject", href="a.tif", target_crs="EPSG:4326")
     assert [abs(side - own) < 2 for side, own in zip(warped.bbox, result.bbox, strict=True)] == [True] * 4
 
 
@@ -159,17 +159,17 @@ def test_such_a_raster_becomes_a_cog_and_is_warped_without_loss(bed: Bed, name: 
     ],
 )
 def test_a_raster_off_the_earth_becomes_a_cog_with_an_item_that_has_no_place_on_it(
-    bed: Bed, crs: str, transform: Affine, body: str | None
+    harness: HandlerHarness, crs: str, transform: Affine, body: str | None
 ):
     pixels = numbers(40, 40)
-    bed.bronze("a.tif", pixels, crs=crs, transform=transform)
-    seen = bed.run("raster.validate", href="a.tif")
+    harness.bronze("a.tif", pixels, crs=crs, transform=transform)
+    seen = harness.run("raster.validate", href="a.tif")
     assert (seen.bbox, seen.metadata["footprint"]) == (None, None)
-    result = bed.run(
+    result = harness.run(
         "raster.process_complete", href="a.tif", collection_id="bodies", datetime="2020-01-01T00:00:00Z"
     )
     assert result.bbox is None
-    assert np.array_equal(bed.read(result.cog_url), pixels)
+    assert np.array_equal(harness.read(result.cog_url), pixels)
     item: dict[str, Any] = result.item
     assert (item["geometry"], "bbox" in item) == (None, False)
     properties = item["properties"]
@@ -181,34 +181,34 @@ def test_a_raster_off_the_earth_becomes_a_cog_with_an_item_that_has_no_place_on_
     assert CRS.from_wkt(properties["proj:wkt2"]).is_geographic == CRS.from_string(crs).is_geographic
     pystac.Item.from_dict(item, preserve_dict=True)
     check_stac_item({**item, "collection": "bodies", "links": [{"rel": "collection", "href": "c.json"}]})
-    catalog = bed.services.catalog
+    catalog = harness.services.catalog
     assert [items["id"] for items in catalog.search(Search(collections=("bodies",)))] == [result.item_id]
     assert catalog.search(Search(bbox=(-180, -90, 180, 90))) == []
 
 
-def test_the_resolution_of_degrees_off_the_earth_is_that_of_the_body(bed: Bed):
-    bed.bronze("a.tif", numbers(40, 40), crs="IAU_2015:30100", transform=Affine(0.1, 0, 10, 0, -0.1, 50))
-    result = bed.run("raster.create_cog", href="a.tif")
+def test_the_resolution_of_degrees_off_the_earth_is_that_of_the_body(harness: HandlerHarness):
+    harness.bronze("a.tif", numbers(40, 40), crs="IAU_2015:30100", transform=Affine(0.1, 0, 10, 0, -0.1, 50))
+    result = harness.run("raster.create_cog", href="a.tif")
     assert result.item["assets"]["data"]["raster:spatial_resolution"] == pytest.approx(3032, abs=2)
 
 
-def test_tiles_warps_and_mosaics_work_off_the_earth(bed: Bed):
+def test_tiles_warps_and_mosaics_work_off_the_earth(harness: HandlerHarness):
     pixels = numbers(40, 40)
-    bed.bronze("a.tif", pixels, crs="IAU_2015:30110", transform=Affine(100, 0, 1e5, 0, -100, 2e5))
-    plan = bed.run("raster_plan_tiles", href="a.tif", tile_size=20)
+    harness.bronze("a.tif", pixels, crs="IAU_2015:30110", transform=Affine(100, 0, 1e5, 0, -100, 2e5))
+    plan = harness.run("raster_plan_tiles", href="a.tif", tile_size=20)
     assert (plan.bbox, plan.tiles[0]["bbox"], plan.tiles[0]["footprint"]) == (None, None, None)
-    tiles = [bed.run("create_cog", tile_spec=tile).cog_url for tile in plan.tiles]
-    assert np.array_equal(bed.read(bed.run("raster.mosaic", sources=tiles).cog_url), pixels)
-    warped = bed.run("raster.reproject", href="a.tif", target_crs="IAU_2015:30100")
+    tiles = [harness.run("create_cog", tile_spec=tile).cog_url for tile in plan.tiles]
+    assert np.array_equal(harness.read(harness.run("raster.mosaic", sources=tiles).cog_url), pixels)
+    warped = harness.run("raster.reproject", href="a.tif", target_crs="IAU_2015:30100")
     assert warped.crs == "IAU_2015:30100"
-    assert bed.read(warped.cog_url).max() == pixels.max()
+    assert harness.read(warped.cog_url).max() == pixels.max()
     with pytest.raises(
         PermanentError,
         match="IAU_2015:30110, the CRS of the raster, is of Moon, and EPSG:4326 is of the Earth",
     ):
-        bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326")
+        harness.run("raster.reproject", href="a.tif", target_crs="EPSG:4326")
     with pytest.raises(PermanentError) as caught:
-        bed.run("raster.clip", href="a.tif", bbox=[3, 3, 4, 4])
+        harness.run("raster.clip", href="a.tif", bbox=[3, 3, 4, 4])
     assert caught.value.kind == "invalid_input"
 
 
@@ -216,37 +216,37 @@ def test_tiles_warps_and_mosaics_work_off_the_earth(bed: Bed):
 
 
 @pytest.mark.parametrize("crs", ["EPSG:32631+5773", "EPSG:4979", "EPSG:2263", "ESRI:54009", "EPSG:5514"])
-def test_compound_solid_and_unusual_crss_are_kept(bed: Bed, crs: str):
+def test_compound_solid_and_unusual_crss_are_kept(harness: HandlerHarness, crs: str):
     is_degrees = CRS.from_string(crs).is_geographic
     transform = Affine(0.1, 0, 10, 0, -0.1, 50) if is_degrees else Affine(10, 0, 5e5, 0, -10, 1e6)
     if crs == "EPSG:5514":
         transform = Affine(10, 0, -7e5, 0, -10, -1e6)
-    bed.bronze("a.tif", numbers(20, 20), crs=crs, transform=transform)
-    result = bed.run("raster.create_cog", href="a.tif")
+    harness.bronze("a.tif", numbers(20, 20), crs=crs, transform=transform)
+    result = harness.run("raster.create_cog", href="a.tif")
     with (
-        rasterio.open(bed.folder / "bronze" / "a.tif") as source,
-        rasterio.open(bed.path(result.cog_url)) as cog,
+        rasterio.open(harness.folder / "bronze" / "a.tif") as source,
+        rasterio.open(harness.path(result.cog_url)) as cog,
     ):
         assert cog.crs == source.crs
     assert result.bbox is not None
 
 
-def test_a_projected_crs_with_heights_is_stored_without_them(bed: Bed):
+def test_a_projected_crs_with_heights_is_stored_without_them(harness: HandlerHarness):
     wkt = CRS.from_epsg(32631).to_wkt(version="WKT2_2019")
     solid = wkt.replace("CS[Cartesian,2]", "CS[Cartesian,3]").replace(
         'LENGTHUNIT["metre",1]],USAGE',
         'LENGTHUNIT["metre",1]],AXIS["h",up,ORDER[3],LENGTHUNIT["metre",1]],USAGE',
     )
-    path = bed.folder / "bronze" / "a.tif"
-    bed.bronze("a.tif", numbers(20, 20), crs="EPSG:32631", transform=Affine(10, 0, 5e5, 0, -10, 1e6))
+    path = harness.folder / "bronze" / "a.tif"
+    harness.bronze("a.tif", numbers(20, 20), crs="EPSG:32631", transform=Affine(10, 0, 5e5, 0, -10, 1e6))
     path.with_name("a.tif.aux.xml").write_text(f"<PAMDataset><SRS>{escape(solid)}</SRS></PAMDataset>")
-    result = bed.run("raster.create_cog", href="a.tif")
+    result = harness.run("raster.create_cog", href="a.tif")
     assert result.crs == "EPSG:32631"
 
 
-def test_a_crs_that_geotiff_cannot_store_is_named_and_can_be_warped(bed: Bed):
+def test_a_crs_that_geotiff_cannot_store_is_named_and_can_be_warped(harness: HandlerHarness):
     rotated_pole = "+proj=ob_tran +o_proj=longlat +o_lon_p=0 +o_lat_p=39.25 +lon_0=18 +R=6371229"
-    path = bed.folder / "bronze" / "a.tif"
+    path = harness.folder / "bronze" / "a.tif"
     path.parent.mkdir(exist_ok=True)
     with rasterio.open(
         path, "w", driver="GTiff", width=20, height=20, count=1, dtype="uint8", crs=rotated_pole,
@@ -257,5 +257,5 @@ def test_a_crs_that_geotiff_cannot_store_is_named_and_can_be_warped(bed: Bed):
     with pytest.raises(
         PermanentError, match=r"GeoTIFF cannot store the CRS .* warp it to another one, with target_crs"
     ):
-        bed.run("raster.create_cog", href="a.tif")
-    assert bed.run("raster.create_cog", href="a.tif", target_crs="EPSG:4326").crs == "EPSG:4326"
+        harness.run("raster.create_cog", href="a.tif")
+    assert harness.run("raster.create_cog", href="a.tif", target_crs="EPSG:4326").crs == "EPSG:4326"

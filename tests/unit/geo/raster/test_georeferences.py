@@ -15,7 +15,7 @@ from rasterio.warp import reproject as gdal_reproject
 
 from dagmaster.errors import PermanentError
 from dagmaster.geo.gdal import ignore_missing_georeference
-from tests.unit.geo.raster.raster_context import UTM, Bed, numbers, write
+from tests.unit.geo.raster.raster_context import UTM, HandlerHarness, numbers, write
 from tests.unit.geo.raster.sidecar_files import simple_rpcs
 
 if TYPE_CHECKING:
@@ -72,11 +72,13 @@ def warped_by_gdal(path: Path, cog: Any, how: str, **options: Any) -> Any:
 @pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:32632", "EPSG:3857"])
 @pytest.mark.parametrize("how", ["nearest", "bilinear"])
 @pytest.mark.parametrize("bend", [0.0, 3.0])
-def test_control_points_are_warped_as_gdal_warps_them(bed: Bed, crs: str, how: str, bend: float):
+def test_control_points_are_warped_as_gdal_warps_them(
+    harness: HandlerHarness, crs: str, how: str, bend: float
+):
     pixels = numbers(HEIGHT, WIDTH, bands=2, dtype="uint8")
-    path = place_by_points(bed.folder / "bronze" / "a.tif", pixels, bend=bend)
-    result = bed.run("raster.reproject", href="a.tif", target_crs=crs, resampling=how)
-    with rasterio.open(bed.path(result.cog_url)) as cog:
+    path = place_by_points(harness.folder / "bronze" / "a.tif", pixels, bend=bend)
+    result = harness.run("raster.reproject", href="a.tif", target_crs=crs, resampling=how)
+    with rasterio.open(harness.path(result.cog_url)) as cog:
         assert np.mean(np.abs(cog.read().astype(int) - warped_by_gdal(path, cog, how)) > 1) < 0.01
         assert cog.gcps[0] == []
     assert "ground control points" in result.not_carried
@@ -85,8 +87,10 @@ def test_control_points_are_warped_as_gdal_warps_them(bed: Bed, crs: str, how: s
 
 @pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:32632"])
 @pytest.mark.parametrize("ground", ["sea level", "height", "dem"])
-def test_rpcs_are_warped_as_gdal_warps_them_at_the_height_of_the_ground(bed: Bed, crs: str, ground: str):
-    path = place_by_rpcs(bed.folder / "bronze" / "a.tif", numbers(HEIGHT, WIDTH, dtype="uint8"), tilt=5)
+def test_rpcs_are_warped_as_gdal_warps_them_at_the_height_of_the_ground(
+    harness: HandlerHarness, crs: str, ground: str
+):
+    path = place_by_rpcs(harness.folder / "bronze" / "a.tif", numbers(HEIGHT, WIDTH, dtype="uint8"), tilt=5)
     params: dict[str, Any] = {}
     options: dict[str, Any] = {}
     if ground == "height":
@@ -94,34 +98,34 @@ def test_rpcs_are_warped_as_gdal_warps_them_at_the_height_of_the_ground(bed: Bed
     if ground == "dem":
         slope = np.tile(np.linspace(0, 400, 60, dtype="float32"), (60, 1))
         dem = write(
-            bed.folder / "bronze" / "dem.tif",
+            harness.folder / "bronze" / "dem.tif",
             slope,
             crs="EPSG:4326",
             transform=Affine(0.01, 0, 9.7, 0, -0.01, 50.3),
         )
         params, options = {"dem": "dem.tif"}, {"RPC_DEM": str(dem)}
-    result = bed.run("raster.reproject", href="a.tif", target_crs=crs, **params)
-    with rasterio.open(bed.path(result.cog_url)) as cog:
+    result = harness.run("raster.reproject", href="a.tif", target_crs=crs, **params)
+    with rasterio.open(harness.path(result.cog_url)) as cog:
         matches, expected = cog.read(), warped_by_gdal(path, cog, "nearest", **options)
     assert np.mean(matches != expected) < 0.01
     assert result.not_carried == ["RPCs"]
-    flat = bed.run("raster.reproject", href="a.tif", target_crs=crs)
+    flat = harness.run("raster.reproject", href="a.tif", target_crs=crs)
     # Higher ground is seen elsewhere: ignoring it gives another image.
     assert (flat.cog_url == result.cog_url) == (ground == "sea level")
 
 
-def test_a_dem_and_its_height_are_part_of_the_name_and_of_the_provenance(bed: Bed):
-    place_by_rpcs(bed.folder / "bronze" / "a.tif", numbers(HEIGHT, WIDTH, dtype="uint8"))
+def test_a_dem_and_its_height_are_part_of_the_name_and_of_the_provenance(harness: HandlerHarness):
+    place_by_rpcs(harness.folder / "bronze" / "a.tif", numbers(HEIGHT, WIDTH, dtype="uint8"))
     results = []
     for height in (0, 50):
         plane = np.full((60, 60), height, "float32")
         write(
-            bed.folder / "bronze" / "dem.tif",
+            harness.folder / "bronze" / "dem.tif",
             plane,
             crs="EPSG:4326",
             transform=Affine(0.01, 0, 9.7, 0, -0.01, 50.3),
         )
-        results.append(bed.run("raster.reproject", href="a.tif", target_crs="EPSG:32632", dem="dem.tif"))
+        results.append(harness.run("raster.reproject", href="a.tif", target_crs="EPSG:32632", dem="dem.tif"))
     assert results[0].cog_url != results[1].cog_url
     sources = [
         entry["href"].rpartition("/")[2] for entry in results[0].item["properties"]["dagmaster:sources"]
@@ -129,18 +133,20 @@ def test_a_dem_and_its_height_are_part_of_the_name_and_of_the_provenance(bed: Be
     assert sources == ["a.tif", "dem.tif"]
 
 
-def test_create_cog_and_the_complete_chain_warp_them_too(bed: Bed):
-    place_by_points(bed.folder / "bronze" / "a.tif", numbers(HEIGHT, WIDTH, dtype="uint8"))
+def test_create_cog_and_the_complete_chain_warp_them_too(harness: HandlerHarness):
+    place_by_points(harness.folder / "bronze" / "a.tif", numbers(HEIGHT, WIDTH, dtype="uint8"))
     for handler in ("raster.create_cog", "raster.process_complete"):
-        result = bed.run(handler, href="a.tif", target_crs="EPSG:32632")
+        result = harness.run(handler, href="a.tif", target_crs="EPSG:32632")
         assert result.crs == "EPSG:32632"
 
 
-def test_a_raster_without_a_grid_is_validated_and_what_needs_a_grid_says_how_to_get_one(bed: Bed):
-    place_by_points(bed.folder / "bronze" / "points.tif", numbers(HEIGHT, WIDTH, dtype="uint8"))
-    place_by_rpcs(bed.folder / "bronze" / "rpcs.tif", numbers(HEIGHT, WIDTH, dtype="uint8"))
+def test_a_raster_without_a_grid_is_validated_and_what_needs_a_grid_says_how_to_get_one(
+    harness: HandlerHarness,
+):
+    place_by_points(harness.folder / "bronze" / "points.tif", numbers(HEIGHT, WIDTH, dtype="uint8"))
+    place_by_rpcs(harness.folder / "bronze" / "rpcs.tif", numbers(HEIGHT, WIDTH, dtype="uint8"))
     for href, kind in (("points.tif", "gcps"), ("rpcs.tif", "rpcs")):
-        seen = bed.run("raster.validate", href=href)
+        seen = harness.run("raster.validate", href=href)
         assert (seen.crs, seen.metadata["georeference"], seen.metadata["transform"]) == (
             "EPSG:4326",
             kind,
@@ -152,16 +158,18 @@ def test_a_raster_without_a_grid_is_validated_and_what_needs_a_grid_says_how_to_
                 PermanentError,
                 match=r"not by a grid: warp it first, with raster\.reproject or with target_crs",
             ):
-                bed.run(handler, href=href)
+                harness.run(handler, href=href)
 
 
-def test_of_two_georeferences_the_grid_is_used_unless_another_is_chosen(bed: Bed):
-    path = bed.folder / "bronze" / "a.tif"
+def test_of_two_georeferences_the_grid_is_used_unless_another_is_chosen(harness: HandlerHarness):
+    path = harness.folder / "bronze" / "a.tif"
     write(path, numbers(HEIGHT, WIDTH, dtype="uint8"), transform=UTM)
     with rasterio.open(path, "r+") as raster:
         raster.rpcs = simple_rpcs(WIDTH, HEIGHT)
     boxes = {
-        choice: bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", georeference=choice).bbox
+        choice: harness.run(
+            "raster.reproject", href="a.tif", target_crs="EPSG:4326", georeference=choice
+        ).bbox
         for choice in ("auto", "grid", "rpcs")
     }
     assert boxes["auto"] == boxes["grid"]
@@ -170,22 +178,22 @@ def test_of_two_georeferences_the_grid_is_used_unless_another_is_chosen(bed: Bed
     with pytest.raises(
         PermanentError, match="has no ground control points, which georeference=gcps asks for: it has geotr"
     ):
-        bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", georeference="gcps")
+        harness.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", georeference="gcps")
 
 
-def test_a_dem_for_a_raster_without_rpcs_is_refused(bed: Bed):
-    bed.bronze("a.tif", numbers(20, 20))
-    bed.bronze("dem.tif", numbers(20, 20))
+def test_a_dem_for_a_raster_without_rpcs_is_refused(harness: HandlerHarness):
+    harness.bronze("a.tif", numbers(20, 20))
+    harness.bronze("dem.tif", numbers(20, 20))
     with pytest.raises(PermanentError, match="has no RPCs, which dem asks for"):
-        bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", dem="dem.tif")
-    (bed.folder / "bronze" / "dem.tif").write_bytes(b"no raster")
+        harness.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", dem="dem.tif")
+    (harness.folder / "bronze" / "dem.tif").write_bytes(b"no raster")
     with pytest.raises(PermanentError, match=r"not the GTiff .*dem\.tif"):
-        bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", dem="dem.tif")
+        harness.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", dem="dem.tif")
 
 
 @pytest.mark.parametrize("dem", ["elsewhere", "nodata", "small"])
-def test_a_dem_without_heights_where_the_raster_lies_is_refused(bed: Bed, dem: str):
-    place_by_rpcs(bed.folder / "bronze" / "a.tif", numbers(HEIGHT, WIDTH, dtype="uint8"), tilt=5)
+def test_a_dem_without_heights_where_the_raster_lies_is_refused(harness: HandlerHarness, dem: str):
+    place_by_rpcs(harness.folder / "bronze" / "a.tif", numbers(HEIGHT, WIDTH, dtype="uint8"), tilt=5)
     heights = np.full((60, 60), -9999 if dem == "nodata" else 300, "float32")
     corner = {"elsewhere": (-35.0, -8.0), "nodata": (9.7, 50.3), "small": (9.9, 50.1)}[dem]
     pixel = 0.0005 if dem == "small" else 0.01
@@ -194,17 +202,17 @@ def test_a_dem_without_heights_where_the_raster_lies_is_refused(bed: Bed, dem: s
         "transform": Affine(pixel, 0, corner[0], 0, -pixel, corner[1]),
         "nodata": -9999,
     }
-    write(bed.folder / "bronze" / "dem.tif", heights, **place)
+    write(harness.folder / "bronze" / "dem.tif", heights, **place)
     with pytest.raises(
         PermanentError, match=r"(the dem has no height|a dem that covers it).* with some margin"
     ):
-        bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", dem="dem.tif")
+        harness.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", dem="dem.tif")
 
 
-def test_control_points_that_lead_nowhere_are_invalid_input(bed: Bed):
-    path = bed.folder / "bronze" / "a.tif"
+def test_control_points_that_lead_nowhere_are_invalid_input(harness: HandlerHarness):
+    path = harness.folder / "bronze" / "a.tif"
     write(path, numbers(20, 20), crs=None, transform=None)
     with ignore_missing_georeference(), rasterio.open(path, "r+") as raster:
         raster.gcps = ([GroundControlPoint(0, 0, 10, 50)], CRS.from_epsg(4326))
     with pytest.raises(PermanentError, match="the ground control points of the raster lead to no place"):
-        bed.run("raster.reproject", href="a.tif", target_crs="EPSG:3857")
+        harness.run("raster.reproject", href="a.tif", target_crs="EPSG:3857")

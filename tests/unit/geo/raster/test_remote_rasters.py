@@ -12,7 +12,7 @@ from rasterio.errors import RasterioIOError
 from dagmaster.errors import BlobsUnavailable, PermanentError
 from dagmaster.geo.gdal import check_readable, open_raster
 from tests.conformance.object_servers import make_bucket, moto
-from tests.unit.geo.raster.raster_context import UTM, UTM_25S, Bed, numbers, write
+from tests.unit.geo.raster.raster_context import UTM, UTM_25S, HandlerHarness, numbers, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,22 +31,24 @@ def bucket() -> Iterator[str]:
 
 
 @pytest.fixture
-def far(tmp_path: Path, bucket: str) -> Bed:
+def far(tmp_path: Path, bucket: str) -> HandlerHarness:
     zones = {zone: f"{bucket}/{tmp_path.name}/{zone}" for zone in ("bronze", "silver", "gold")}
-    return Bed(tmp_path, zones=zones)
+    return HandlerHarness(tmp_path, zones=zones)
 
 
-def put(bed: Bed, name: str, data: bytes) -> None:
-    bed.services.blobs.write(bed.services.blobs.in_zone("bronze", name), data)
+def put(harness: HandlerHarness, name: str, data: bytes) -> None:
+    harness.services.blobs.write(harness.services.blobs.in_zone("bronze", name), data)
 
 
-def read(bed: Bed, url: str) -> Any:
-    to = bed.folder / "read.tif"
-    bed.services.blobs.fetch(bed.services.blobs.resolve(url), to)
-    return bed.read(str(to))
+def read(harness: HandlerHarness, url: str) -> Any:
+    to = harness.folder / "read.tif"
+    harness.services.blobs.fetch(harness.services.blobs.resolve(url), to)
+    return harness.read(str(to))
 
 
-def test_it_is_looked_at_planned_and_cut_without_being_fetched(far: Bed, monkeypatch: pytest.MonkeyPatch):
+def test_it_is_looked_at_planned_and_cut_without_being_fetched(
+    far: HandlerHarness, monkeypatch: pytest.MonkeyPatch
+):
     path = write(
         far.folder / "a.tif", numbers(), tiled=True, blockxsize=64, blockysize=64, compress="deflate"
     )
@@ -67,7 +69,7 @@ def test_it_is_looked_at_planned_and_cut_without_being_fetched(far: Bed, monkeyp
     assert far.run("raster_mosaic", sources=[tile.cog_url for tile in tiles]) == mosaic
 
 
-def test_what_lies_there_and_is_no_raster_is_reported(far: Bed):
+def test_what_lies_there_and_is_no_raster_is_reported(far: HandlerHarness):
     put(far, "a.tif", b"name,height\n" * 1000)
     with pytest.raises(
         PermanentError, match="not a raster that is read in an object store: expected GTiff, "
@@ -77,7 +79,9 @@ def test_what_lies_there_and_is_no_raster_is_reported(far: Bed):
         far.run("raster.create_cog", href="a.tif")
 
 
-def test_a_storage_that_does_not_answer_is_no_bad_raster(far: Bed, monkeypatch: pytest.MonkeyPatch):
+def test_a_storage_that_does_not_answer_is_no_bad_raster(
+    far: HandlerHarness, monkeypatch: pytest.MonkeyPatch
+):
     path = write(far.folder / "a.tif", numbers())
     put(far, "a.tif", path.read_bytes())
     uri = far.services.blobs.resolve("a.tif")
@@ -88,7 +92,7 @@ def test_a_storage_that_does_not_answer_is_no_bad_raster(far: Bed, monkeypatch: 
         far.run("raster.validate", href="a.tif")
 
 
-def test_a_blob_that_was_replaced_since_its_plan_is_refused(far: Bed):
+def test_a_blob_that_was_replaced_since_its_plan_is_refused(far: HandlerHarness):
     ones, twos = (
         write(far.folder / "a.tif", np.full((40, 40), value, "uint8")).read_bytes() for value in (1, 2)
     )
@@ -99,7 +103,7 @@ def test_a_blob_that_was_replaced_since_its_plan_is_refused(far: Bed):
         far.run("raster.create_cog", tile_spec=tile)
 
 
-def test_a_bomb_is_refused_where_it_lies(far: Bed):
+def test_a_bomb_is_refused_where_it_lies(far: HandlerHarness):
     path = far.folder / "bomb.tif"
     place: dict[str, Any] = {
         "driver": "GTiff",
@@ -116,12 +120,14 @@ def test_a_bomb_is_refused_where_it_lies(far: Bed):
     for name in ("raster.validate", "raster_plan_tiles"):
         with pytest.raises(PermanentError, match="claims 50,000 x 50,000 pixels"):
             far.run(name, href="bomb.tif")
-    small = Bed(far.folder, zones=far.services._config["zones"], max_file_mb=0)
+    small = HandlerHarness(far.folder, zones=far.services._config["zones"], max_file_mb=0)
     with pytest.raises(PermanentError, match="at most 0 MB are allowed"):
         small.run("raster.validate", href="bomb.tif")
 
 
-def test_what_a_storage_says_of_what_was_signed_is_not_told(far: Bed, monkeypatch: pytest.MonkeyPatch):
+def test_what_a_storage_says_of_what_was_signed_is_not_told(
+    far: HandlerHarness, monkeypatch: pytest.MonkeyPatch
+):
     def refuse(*_: Any, **__: Any) -> None:
         raise RasterioIOError("HTTP response code: 403 - <StringToSign>AWS4-SECRET</StringToSign>")
 
@@ -138,7 +144,7 @@ def test_what_a_storage_says_of_what_was_signed_is_not_told(far: Bed, monkeypatc
     assert caught.value.__suppress_context__
 
 
-def test_an_envi_file_without_a_suffix_is_fetched_with_its_header(far: Bed):
+def test_an_envi_file_without_a_suffix_is_fetched_with_its_header(far: HandlerHarness):
     path = far.folder / "scene"
     write(path, numbers(), driver="ENVI")
     put(far, "scene", path.read_bytes())

@@ -12,7 +12,7 @@ from rasterio.crs import CRS
 
 from dagmaster.errors import PermanentError
 from tests.conformance.object_servers import make_bucket, moto
-from tests.unit.geo.raster.raster_context import UTM, UTM_25S, Bed, numbers, write
+from tests.unit.geo.raster.raster_context import UTM, UTM_25S, HandlerHarness, numbers, write
 from tests.unit.geo.raster.sidecar_files import (
     simple_rpcs,
     write_external_mask,
@@ -144,23 +144,23 @@ def facts(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_a_sidecar_is_used_as_gdal_uses_it(bed: Bed, kind: str):
-    href = MAKERS[kind](bed.folder / "bronze")
-    expected = facts(bed.folder / "bronze" / href)
+def test_a_sidecar_is_used_as_gdal_uses_it(harness: HandlerHarness, kind: str):
+    href = MAKERS[kind](harness.folder / "bronze")
+    expected = facts(harness.folder / "bronze" / href)
     if ".prj" in kind:
         expected["crs"] = CRS.from_string(UTM_25S)
-    result = bed.run("create_cog", href=href)
-    assert facts(bed.path(result.cog_url)) == expected
+    result = harness.run("create_cog", href=href)
+    assert facts(harness.path(result.cog_url)) == expected
     assert result.sidecars == USED[kind]
     assert [text for text in result.not_carried if "METADATATYPE" not in text] == LOST.get(kind, [])
     assert [
         entry["href"].rpartition("/")[2] for entry in result.item["properties"]["dagmaster:sidecars"]
     ] == USED[kind]
-    assert bed.run("raster.validate", href=href).crs == UTM_25S
+    assert harness.run("raster.validate", href=href).crs == UTM_25S
     # What was used in a tile is used in the mount, too.
-    plan = bed.run("raster_plan_tiles", href=href, tile_size=64)
-    tile = bed.run("create_cog", tile_spec=plan.tiles[0], use_mount=True)
-    assert facts(bed.path(tile.cog_url)) == {**expected, "rpcs": None}
+    plan = harness.run("raster_plan_tiles", href=href, tile_size=64)
+    tile = harness.run("create_cog", tile_spec=plan.tiles[0], use_mount=True)
+    assert facts(harness.path(tile.cog_url)) == {**expected, "rpcs": None}
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def bucket() -> Iterator[str]:
 def test_a_sidecar_in_an_object_store_is_used_when_the_raster_is_fetched_and_when_it_is_read_in_place(
     tmp_path: Path, bucket: str, kind: str
 ):
-    far = Bed(
+    far = HandlerHarness(
         tmp_path, zones={zone: f"{bucket}/{tmp_path.name}/{zone}" for zone in ("bronze", "silver", "gold")}
     )
     href = MAKERS[kind](tmp_path / "local")
@@ -199,93 +199,93 @@ def test_a_sidecar_in_an_object_store_is_used_when_the_raster_is_fetched_and_whe
 
 def test_a_sidecar_that_is_a_link_to_elsewhere_is_not_used(tmp_path: Path):
     secret = write(tmp_path / "secret" / "mask.tif", mask_of(*SIZE))
-    bed = Bed(tmp_path / "data", roots=[str(tmp_path / "data")])
-    bed.bronze("a.tif", numbers(*SIZE, dtype="uint8"))
+    harness = HandlerHarness(tmp_path / "data", roots=[str(tmp_path / "data")])
+    harness.bronze("a.tif", numbers(*SIZE, dtype="uint8"))
     (tmp_path / "data" / "bronze" / "a.tif.msk").symlink_to(secret)
-    result = bed.run("create_cog", href="a.tif")
+    result = harness.run("create_cog", href="a.tif")
     assert (result.sidecars, result.metadata["mask"]) == ([], False)
 
 
-def test_a_mask_in_a_format_that_names_other_files_is_ignored_and_that_is_reported(bed: Bed):
-    secret = write(bed.folder / "secret.tif", mask_of(*SIZE))
-    bed.bronze("a.tif", numbers(*SIZE, dtype="uint8"))
-    rasterio.shutil.copy(str(secret), str(bed.folder / "bronze" / "a.vrt"), driver="VRT")
-    (bed.folder / "bronze" / "a.vrt").rename(bed.folder / "bronze" / "a.tif.msk")
-    result = bed.run("create_cog", href="a.tif")
+def test_a_mask_in_a_format_that_names_other_files_is_ignored_and_that_is_reported(harness: HandlerHarness):
+    secret = write(harness.folder / "secret.tif", mask_of(*SIZE))
+    harness.bronze("a.tif", numbers(*SIZE, dtype="uint8"))
+    rasterio.shutil.copy(str(secret), str(harness.folder / "bronze" / "a.vrt"), driver="VRT")
+    (harness.folder / "bronze" / "a.vrt").rename(harness.folder / "bronze" / "a.tif.msk")
+    result = harness.run("create_cog", href="a.tif")
     assert (result.sidecars, result.metadata["mask"]) == ([], False)
     assert result.not_carried == ["a.tif.msk: it is not a TIFF that can be read alone"]
 
 
-def test_a_raster_that_names_another_file_for_its_overviews_is_refused(bed: Bed):
-    secret = write(bed.folder / "secret.tif", np.full((20, 30), 77, "uint8"))
-    bed.bronze("a.tif", numbers(*SIZE, dtype="uint8"))
-    with rasterio.open(bed.folder / "bronze" / "a.tif", "r+") as raster:
+def test_a_raster_that_names_another_file_for_its_overviews_is_refused(harness: HandlerHarness):
+    secret = write(harness.folder / "secret.tif", np.full((20, 30), 77, "uint8"))
+    harness.bronze("a.tif", numbers(*SIZE, dtype="uint8"))
+    with rasterio.open(harness.folder / "bronze" / "a.tif", "r+") as raster:
         raster.update_tags(ns="OVERVIEWS", OVERVIEW_FILE=str(secret))
     for handler in ("raster.validate", "raster.thumbnail", "raster.create_cog"):
         with pytest.raises(PermanentError, match="names another file that holds its overviews"):
-            bed.run(handler, href="a.tif")
-    bed.bronze("b.tif", numbers(*SIZE, dtype="uint8"))
+            harness.run(handler, href="a.tif")
+    harness.bronze("b.tif", numbers(*SIZE, dtype="uint8"))
     tag = f"<Metadata domain='OVERVIEWS'><MDI key='OVERVIEW_FILE'>{secret}</MDI></Metadata>"
-    write_pam(bed.folder / "bronze" / "b.tif.aux.xml", tag)
+    write_pam(harness.folder / "bronze" / "b.tif.aux.xml", tag)
     with pytest.raises(PermanentError, match="names another file that holds its overviews"):
-        bed.run("raster.thumbnail", href="b.tif")
+        harness.run("raster.thumbnail", href="b.tif")
 
 
-def test_a_sidecar_that_is_too_large_is_named(bed: Bed, monkeypatch: pytest.MonkeyPatch):
+def test_a_sidecar_that_is_too_large_is_named(harness: HandlerHarness, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("dagmaster.geo.raster.sidecars.MAX_TEXT_BYTES", 100)
-    href = make_metadata(bed.folder / "bronze")
+    href = make_metadata(harness.folder / "bronze")
     with pytest.raises(PermanentError, match=r"a\.tif\.aux\.xml, which belongs to the raster, has") as caught:
-        bed.run("create_cog", href=href)
+        harness.run("create_cog", href=href)
     assert caught.value.kind == "invalid_input"
-    small = Bed(bed.folder, max_file_mb=0)
+    small = HandlerHarness(harness.folder, max_file_mb=0)
     with pytest.raises(PermanentError, match="at most 0 MB are allowed"):
         small.run("create_cog", href=href)
 
 
-def test_a_broken_projection_file_is_reported_and_the_raster_has_no_crs(bed: Bed):
-    href = make_picture(bed.folder / "bronze")
-    (bed.folder / "bronze" / "a.prj").write_text("not a CRS")
+def test_a_broken_projection_file_is_reported_and_the_raster_has_no_crs(harness: HandlerHarness):
+    href = make_picture(harness.folder / "bronze")
+    (harness.folder / "bronze" / "a.prj").write_text("not a CRS")
     with pytest.raises(PermanentError, match="the raster has no CRS"):
-        bed.run("create_cog", href=href)
+        harness.run("create_cog", href=href)
 
 
 # ── names and plans ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_another_sidecar_gives_another_result_and_an_outdated_plan(bed: Bed):
-    href = make_mask(bed.folder / "bronze")
-    (tile,) = bed.run("raster_plan_tiles", href=href).tiles
-    first = bed.run("create_cog", href=href)
-    write_external_mask(bed.folder / "bronze" / href, np.full(SIZE, 255, "uint8"))
-    second = bed.run("create_cog", href=href)
+def test_another_sidecar_gives_another_result_and_an_outdated_plan(harness: HandlerHarness):
+    href = make_mask(harness.folder / "bronze")
+    (tile,) = harness.run("raster_plan_tiles", href=href).tiles
+    first = harness.run("create_cog", href=href)
+    write_external_mask(harness.folder / "bronze" / href, np.full(SIZE, 255, "uint8"))
+    second = harness.run("create_cog", href=href)
     assert first.cog_url != second.cog_url
     with pytest.raises(PermanentError, match="the files that belong to it were changed, added or removed"):
-        bed.run("create_cog", tile_spec=tile)
-    (bed.folder / "bronze" / "a.tif.msk").unlink()
-    assert bed.run("create_cog", href=href).sidecars == []
+        harness.run("create_cog", tile_spec=tile)
+    (harness.folder / "bronze" / "a.tif.msk").unlink()
+    assert harness.run("create_cog", href=href).sidecars == []
 
 
-def test_what_a_viewer_leaves_beside_a_result_is_no_part_of_it(bed: Bed):
-    href = make_mask(bed.folder / "bronze")
-    result = bed.run("create_cog", href=href)
-    cog = bed.path(result.cog_url)
+def test_what_a_viewer_leaves_beside_a_result_is_no_part_of_it(harness: HandlerHarness):
+    href = make_mask(harness.folder / "bronze")
+    result = harness.run("create_cog", href=href)
+    cog = harness.path(result.cog_url)
     write_pam(
         cog.with_name(f"{cog.name}.aux.xml"),
         "<PAMRasterBand band='1'><NoDataValue>7</NoDataValue></PAMRasterBand>",
     )
-    again = bed.run("create_cog", href=result.cog_url)
+    again = harness.run("create_cog", href=result.cog_url)
     assert (again.sidecars, again.metadata["nodata"]) == ([], None)
 
 
-def test_a_mounted_copy_has_its_sidecars_beside_it(bed: Bed):
-    href = make_mask(bed.folder / "bronze")
-    mounted = bed.run("raster.blob_to_mount", href=href)
-    assert bed.run("create_cog", source_path=mounted.mount_path).sidecars == ["a.tif.msk"]
+def test_a_mounted_copy_has_its_sidecars_beside_it(harness: HandlerHarness):
+    href = make_mask(harness.folder / "bronze")
+    mounted = harness.run("raster.blob_to_mount", href=href)
+    assert harness.run("create_cog", source_path=mounted.mount_path).sidecars == ["a.tif.msk"]
 
 
-def test_an_item_has_what_the_sidecars_of_its_raster_say(bed: Bed):
-    href = make_metadata(bed.folder / "bronze")
-    expected = bed.run("create_cog", href=href).item["assets"]["data"]["bands"]
+def test_an_item_has_what_the_sidecars_of_its_raster_say(harness: HandlerHarness):
+    href = make_metadata(harness.folder / "bronze")
+    expected = harness.run("create_cog", href=href).item["assets"]["data"]["bands"]
     assert expected == [
         {
             "name": "depth",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dagmaster.errors import PermanentError
-from tests.unit.geo.raster.raster_context import UTM_25S, Bed, numbers, write
+from tests.unit.geo.raster.raster_context import UTM_25S, HandlerHarness, numbers, write
 from tests.unit.geo.raster.sidecar_files import write_pam, write_prj
 
 if TYPE_CHECKING:
@@ -42,15 +42,17 @@ def write_climate(path: Path, *names: str, x: Any = LONGITUDES, y: Any = LATITUD
 
 @pytest.mark.parametrize("name", ["era5.nc", "era5.h5", "era5.he5"])
 @pytest.mark.parametrize("names", [["t2m"], ["t2m", "tp"]])
-def test_netcdf_in_degrees_without_a_grid_mapping_is_wgs_84(bed: Bed, name: str, names: list[str]):
-    href = write_climate(bed.folder / "bronze" / name, *names)
+def test_netcdf_in_degrees_without_a_grid_mapping_is_wgs_84(
+    harness: HandlerHarness, name: str, names: list[str]
+):
+    href = write_climate(harness.folder / "bronze" / name, *names)
     subdataset = None if len(names) == 1 else names[-1]
-    assert bed.run("raster.validate", href=href, subdataset=subdataset).crs == "EPSG:4326"
-    made = bed.run("raster.create_cog", href=href, subdataset=subdataset)
+    assert harness.run("raster.validate", href=href, subdataset=subdataset).crs == "EPSG:4326"
+    made = harness.run("raster.create_cog", href=href, subdataset=subdataset)
     assert (made.crs, made.bbox) == ("EPSG:4326", [-180, -90, 180, 90])
-    assert (bed.read(made.cog_url) == len(names) - 1).all()
-    tile = bed.run("raster_plan_tiles", href=href, subdataset=subdataset, tile_size=64).tiles[0]
-    assert bed.run("raster.create_cog", tile_spec=tile).crs == "EPSG:4326"
+    assert (harness.read(made.cog_url) == len(names) - 1).all()
+    tile = harness.run("raster_plan_tiles", href=href, subdataset=subdataset, tile_size=64).tiles[0]
+    assert harness.run("raster.create_cog", tile_spec=tile).crs == "EPSG:4326"
 
 
 @pytest.mark.parametrize(
@@ -64,46 +66,48 @@ def test_netcdf_in_degrees_without_a_grid_mapping_is_wgs_84(bed: Bed, name: str,
     ],
     ids=str,
 )
-def test_other_coordinates_are_not_taken_for_degrees(bed: Bed, other: dict[str, Any]):
-    href = write_climate(bed.folder / "bronze" / "a.nc", "t2m", **other)
+def test_other_coordinates_are_not_taken_for_degrees(harness: HandlerHarness, other: dict[str, Any]):
+    href = write_climate(harness.folder / "bronze" / "a.nc", "t2m", **other)
     with pytest.raises(PermanentError, match="the raster has no CRS"):
-        bed.run("raster.create_cog", href=href)
+        harness.run("raster.create_cog", href=href)
 
 
 @pytest.mark.parametrize("names", [["depth"], ["depth", "speed"]])
-def test_a_projection_file_beside_netcdf_places_its_rasters(bed: Bed, names: list[str]):
+def test_a_projection_file_beside_netcdf_places_its_rasters(harness: HandlerHarness, names: list[str]):
     x, y = np.arange(300_000, 301_000, 100.0), np.arange(9_000_000, 8_999_000, -100.0)
-    href = write_climate(bed.folder / "bronze" / "a.nc", *names, x=x, y=y, x_units="m", y_units="m")
-    write_prj(bed.folder / "bronze" / "a.prj", UTM_25S)
-    made = bed.run("raster.create_cog", href=href, subdataset=None if len(names) == 1 else names[-1])
+    href = write_climate(harness.folder / "bronze" / "a.nc", *names, x=x, y=y, x_units="m", y_units="m")
+    write_prj(harness.folder / "bronze" / "a.prj", UTM_25S)
+    made = harness.run("raster.create_cog", href=href, subdataset=None if len(names) == 1 else names[-1])
     assert (made.crs, made.sidecars, made.not_carried) == (UTM_25S, ["a.prj"], [])
 
 
-def test_a_projection_file_beside_a_raster_with_a_crs_is_not_used_and_the_output_says_so(bed: Bed):
-    write(bed.folder / "bronze" / "a.tif", numbers(20, 20))
-    write_prj(bed.folder / "bronze" / "a.prj", "EPSG:4326")
-    made = bed.run("raster.create_cog", href="a.tif")
+def test_a_projection_file_beside_a_raster_with_a_crs_is_not_used_and_the_output_says_so(
+    harness: HandlerHarness,
+):
+    write(harness.folder / "bronze" / "a.tif", numbers(20, 20))
+    write_prj(harness.folder / "bronze" / "a.prj", "EPSG:4326")
+    made = harness.run("raster.create_cog", href="a.tif")
     assert (made.crs, made.sidecars) == (UTM_25S, [])
     assert made.not_carried == ["a.prj: the raster has a CRS itself"]
 
 
 @pytest.mark.parametrize("content", ["<PAMDataset><PAMRasterBand band='1'><NoData", "<html>404</html>"])
-def test_metadata_that_gdal_cannot_read_is_named(bed: Bed, content: str):
-    write(bed.folder / "bronze" / "a.tif", numbers(20, 20))
-    metadata = bed.folder / "bronze" / "a.tif.aux.xml"
+def test_metadata_that_gdal_cannot_read_is_named(harness: HandlerHarness, content: str):
+    write(harness.folder / "bronze" / "a.tif", numbers(20, 20))
+    metadata = harness.folder / "bronze" / "a.tif.aux.xml"
     metadata.write_text(content)
-    made = bed.run("raster.create_cog", href="a.tif")
+    made = harness.run("raster.create_cog", href="a.tif")
     assert (made.sidecars, made.not_carried) == (
         [],
         ["a.tif.aux.xml: it is not metadata of GDAL, or truncated"],
     )
     write_pam(metadata, "<PAMRasterBand band='1'><NoDataValue>7</NoDataValue></PAMRasterBand>")
-    assert bed.run("raster.create_cog", href="a.tif").metadata["nodata"] == 7
+    assert harness.run("raster.create_cog", href="a.tif").metadata["nodata"] == 7
 
 
-def test_metadata_beside_an_hdf5_file_with_coordinates_is_used(bed: Bed):
-    href = write_climate(bed.folder / "bronze" / "era5.h5", "t2m", x_units="m", y_units="m")
+def test_metadata_beside_an_hdf5_file_with_coordinates_is_used(harness: HandlerHarness):
+    href = write_climate(harness.folder / "bronze" / "era5.h5", "t2m", x_units="m", y_units="m")
     with pytest.raises(PermanentError, match="has no CRS"):
-        bed.run("raster.create_cog", href=href)
-    write_prj(bed.folder / "bronze" / "era5.prj", UTM_25S)
-    assert bed.run("raster.create_cog", href=href).crs == UTM_25S
+        harness.run("raster.create_cog", href=href)
+    write_prj(harness.folder / "bronze" / "era5.prj", UTM_25S)
+    assert harness.run("raster.create_cog", href=href).crs == UTM_25S

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.geo.raster.warp_comparison import KINDS, PLACES, check_warp
 
 if TYPE_CHECKING:
-    from tests.unit.geo.raster.raster_context import Bed
+    from tests.unit.geo.raster.raster_context import HandlerHarness
 
 pytestmark = pytest.mark.slow
 
@@ -29,5 +29,5 @@ def selected() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("kind_name", "place_name"), selected())
-def test_a_warp_of_the_manifest_is_gdals_warp(bed: Bed, kind_name: str, place_name: str):
-    check_warp(bed, KINDS[kind_name], PLACES[place_name])
+def test_a_warp_of_the_manifest_is_gdals_warp(harness: HandlerHarness, kind_name: str, place_name: str):
+    check_warp(harness, KINDS[kind_name], PLACES[place_name])

@@ -17,7 +17,7 @@ from dagmaster.geo.raster.cog_output import CogParams, CogResult
 from dagmaster.geo.raster.grids import Grid, raster_grid
 from dagmaster.geo.raster.windowed_cog import Layout, publish_windowed_cog
 from dagmaster.geo.source_files import local_files
-from tests.unit.geo.raster.raster_context import UTM, UTM_25S, Bed, numbers
+from tests.unit.geo.raster.raster_context import UTM, UTM_25S, HandlerHarness, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,12 +29,12 @@ SIDE = 128
 
 
 @pytest.fixture
-def bed(tmp_path: Path) -> Bed:
-    return Bed(tmp_path)
+def harness(tmp_path: Path) -> HandlerHarness:
+    return HandlerHarness(tmp_path)
 
 
 def publish(
-    bed: Bed,
+    harness: HandlerHarness,
     pixels: Any,
     *,
     compute: Callable[[Any], Any] = lambda pixels: pixels,
@@ -42,9 +42,9 @@ def publish(
     **layout: Any,
 ) -> CogResult:
     """Compute a copy of pixels in windows of 128, as a handler does."""
-    bed.bronze("one.tif", numbers(300, 200))
-    bed.bronze("two.tif", numbers(300, 200, seed=2))
-    ctx = bed.context("raster.create_cog")
+    harness.bronze("one.tif", numbers(300, 200))
+    harness.bronze("two.tif", numbers(300, 200, seed=2))
+    ctx = harness.context("raster.create_cog")
     ctx.reporter = reporter
     bands, height, width = pixels.shape
     grid = Grid(crs=CRS.from_string(UTM_25S), affine=UTM, width=width, height=height)
@@ -93,28 +93,30 @@ class Kills:
     ("dtype", "nodata"),
     [("uint8", 0), ("int16", -9999), ("float32", float("nan")), ("float64", -1.0), ("uint16", None)],
 )
-def test_the_windows_are_one_cog_with_the_same_pixels(bed: Bed, dtype: str, nodata: float | None):
+def test_the_windows_are_one_cog_with_the_same_pixels(
+    harness: HandlerHarness, dtype: str, nodata: float | None
+):
     pixels = numbers(300, 200, bands=2, dtype=dtype)
-    published = publish(bed, pixels, nodata=nodata)
-    with rasterio.open(bed.path(published.cog_url)) as cog:
+    published = publish(harness, pixels, nodata=nodata)
+    with rasterio.open(harness.path(published.cog_url)) as cog:
         assert np.array_equal(cog.read(), pixels)
         assert (cog.descriptions, cog.transform, cog.crs.to_string()) == (("band0", "band1"), UTM, UTM_25S)
         assert str(cog.nodata) == str(None if nodata is None else float(nodata))
         assert cog.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
-    assert bed.silver() == [str(bed.path(published.cog_url).relative_to(bed.folder / "silver"))]
+    assert harness.silver() == [str(harness.path(published.cog_url).relative_to(harness.folder / "silver"))]
 
 
 @pytest.mark.parametrize("nodata", [0, None])
-def test_what_is_masked_is_without_data(bed: Bed, nodata: int | None):
+def test_what_is_masked_is_without_data(harness: HandlerHarness, nodata: int | None):
     pixels = np.ma.masked_greater(numbers(300, 200), 150)
-    published = publish(bed, pixels, nodata=nodata)
-    with rasterio.open(bed.path(published.cog_url)) as cog:
+    published = publish(harness, pixels, nodata=nodata)
+    with rasterio.open(harness.path(published.cog_url)) as cog:
         read = cog.read(masked=True)
     assert np.array_equal(np.ma.getmaskarray(read), np.ma.getmaskarray(pixels))
     assert np.array_equal(read.compressed(), pixels.compressed())
 
 
-def test_a_later_attempt_computes_only_the_windows_that_are_not_finished(bed: Bed):
+def test_a_later_attempt_computes_only_the_windows_that_are_not_finished(harness: HandlerHarness):
     pixels, computed = numbers(300, 200), list[tuple[int, ...]]()
 
     def compute(part: Any) -> Any:
@@ -123,23 +125,23 @@ def test_a_later_attempt_computes_only_the_windows_that_are_not_finished(bed: Be
 
     killed = Kills(after=4)
     with pytest.raises(KeyboardInterrupt):
-        publish(bed, pixels, compute=compute, reporter=killed)
+        publish(harness, pixels, compute=compute, reporter=killed)
     assert killed.phases == [f"window {number} of 6" for number in range(1, 5)]
     # What is not complete is not there: no COG yet, and four windows whose names no catalog takes.
-    assert [name.rpartition("/")[2] for name in bed.silver()] == [
+    assert [name.rpartition("/")[2] for name in harness.silver()] == [
         f".window{number}.tif" for number in range(1, 5)
     ]
-    published = publish(bed, pixels, compute=compute)
+    published = publish(harness, pixels, compute=compute)
     assert len(computed) == 6
-    assert np.array_equal(bed.read(published.cog_url), pixels)
-    assert len(bed.silver()) == 1
+    assert np.array_equal(harness.read(published.cog_url), pixels)
+    assert len(harness.silver()) == 1
     # It is there: nothing is computed.
-    assert publish(bed, pixels, compute=compute).cog_url == published.cog_url
+    assert publish(harness, pixels, compute=compute).cog_url == published.cog_url
     assert len(computed) == 6
 
 
 @pytest.mark.parametrize("harm", ["deleted", "truncated"])
-def test_a_window_that_is_gone_or_damaged_is_computed_again_and_no_other(bed: Bed, harm: str):
+def test_a_window_that_is_gone_or_damaged_is_computed_again_and_no_other(harness: HandlerHarness, harm: str):
     pixels, computed = numbers(300, 200), list[Any]()
 
     def compute(part: Any) -> Any:
@@ -147,19 +149,19 @@ def test_a_window_that_is_gone_or_damaged_is_computed_again_and_no_other(bed: Be
         return part
 
     with pytest.raises(KeyboardInterrupt):
-        publish(bed, pixels, compute=compute, reporter=Kills(after=4))
-    (second,) = (bed.folder / "silver").rglob(".window2.tif")
+        publish(harness, pixels, compute=compute, reporter=Kills(after=4))
+    (second,) = (harness.folder / "silver").rglob(".window2.tif")
     second.unlink() if harm == "deleted" else second.write_bytes(second.read_bytes()[:100])
     before = len(computed)
-    published = publish(bed, pixels, compute=compute)
+    published = publish(harness, pixels, compute=compute)
     assert computed[before:] == [pixels[0, 0, SIDE], pixels[0, 2 * SIDE, 0], pixels[0, 2 * SIDE, SIDE]]
-    assert np.array_equal(bed.read(published.cog_url), pixels)
+    assert np.array_equal(harness.read(published.cog_url), pixels)
 
 
-def test_the_checkpoints_keep_what_the_handler_itself_has_saved(bed: Bed):
+def test_the_checkpoints_keep_what_the_handler_itself_has_saved(harness: HandlerHarness):
     reporter = Kills(after=99)
-    bed.bronze("one.tif", numbers(300, 200))
-    ctx = bed.context("raster.create_cog")
+    harness.bronze("one.tif", numbers(300, 200))
+    ctx = harness.context("raster.create_cog")
     ctx.reporter = reporter
     ctx.checkpoint("validated", {"validated": True}, ["one.tif"])
     (file,) = local_files(ctx, ["one.tif"])
@@ -180,13 +182,13 @@ def test_the_checkpoints_keep_what_the_handler_itself_has_saved(bed: Bed):
     assert list(ctx.last_checkpoint.artifacts) == ["one.tif"]
 
 
-def test_the_item_and_the_file_name_every_source_with_its_checksum(bed: Bed):
-    published = publish(bed, numbers(300, 200))
-    ctx = bed.context("raster.create_cog")
+def test_the_item_and_the_file_name_every_source_with_its_checksum(harness: HandlerHarness):
+    published = publish(harness, numbers(300, 200))
+    ctx = harness.context("raster.create_cog")
     files = local_files(ctx, ["one.tif", "two.tif"])
     expected = [{"href": str(file.uri), "file:checksum": multihash(file.sha256)} for file in files]
     assert published.item["properties"]["dagmaster:sources"] == expected
-    with rasterio.open(bed.path(published.cog_url)) as cog:
+    with rasterio.open(harness.path(published.cog_url)) as cog:
         assert all(file.sha256 in cog.tags()["DAGMASTER_MADE_OF"] for file in files)
 
 
@@ -194,14 +196,14 @@ def test_the_item_and_the_file_name_every_source_with_its_checksum(bed: Bed):
     "wrong",
     [lambda pixels: pixels[:, 1:], lambda pixels: pixels[0, 0], lambda pixels: pixels.astype("float64")],
 )
-def test_pixels_of_another_shape_or_type_are_rejected(bed: Bed, wrong: Callable[[Any], Any]):
+def test_pixels_of_another_shape_or_type_are_rejected(harness: HandlerHarness, wrong: Callable[[Any], Any]):
     with pytest.raises(PermanentError, match=r"expected uint16 of shape \(1, 128, 128\)") as caught:
-        publish(bed, numbers(300, 200), compute=wrong)
+        publish(harness, numbers(300, 200), compute=wrong)
     assert caught.value.kind == "invalid_output"
-    assert bed.silver() == []
+    assert harness.silver() == []
 
 
-def test_the_pixels_of_one_window_are_in_memory_at_a_time(bed: Bed):
+def test_the_pixels_of_one_window_are_in_memory_at_a_time(harness: HandlerHarness):
     computed: list[weakref.ref[Any]] = []
 
     def compute(part: Any) -> Any:
@@ -211,5 +213,5 @@ def test_the_pixels_of_one_window_are_in_memory_at_a_time(bed: Bed):
         computed.append(weakref.ref(copy))
         return copy
 
-    publish(bed, numbers(300, 200), compute=compute)
+    publish(harness, numbers(300, 200), compute=compute)
     assert len(computed) == 6

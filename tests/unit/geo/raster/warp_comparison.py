@@ -26,7 +26,7 @@ from tests.unit.geo.raster.sidecar_files import write_external_mask
 from tests.unit.geo.raster.tiff_writer import TiffOptions, write_tiff
 
 if TYPE_CHECKING:
-    from tests.unit.geo.raster.raster_context import Bed
+    from tests.unit.geo.raster.raster_context import HandlerHarness
 
 HEIGHT, WIDTH = 90, 130
 
@@ -140,7 +140,7 @@ def make_source(path: Path, kind: Kind, place: Place) -> Path:
 
 def first_broken_warp(seed: int, count: int) -> str | None:
     """Check random warps of every kind and place with any resampling; return the first one that fails, and why."""
-    from tests.unit.geo.raster.raster_context import Bed
+    from tests.unit.geo.raster.raster_context import HandlerHarness
 
     chance = random.Random(seed)
     for _ in range(count):
@@ -150,7 +150,7 @@ def first_broken_warp(seed: int, count: int) -> str | None:
         place = PLACES["UTM to degrees"] if kind.tiff is not None else chance.choice(list(PLACES.values()))
         with tempfile.TemporaryDirectory() as folder:
             try:
-                check_warp(Bed(Path(folder)), kind, place)
+                check_warp(HandlerHarness(Path(folder)), kind, place)
             except Exception as error:  # noqa: BLE001 - whatever it is, the warp is broken
                 return f"{name}: {kind!r} {place!r}\n{type(error).__name__}: {error}"
     return None
@@ -169,14 +169,16 @@ def _resamplings(kind: Kind) -> list[str]:
     )
 
 
-def check_warp(bed: Bed, kind: Kind, place: Place) -> None:
+def check_warp(harness: HandlerHarness, kind: Kind, place: Place) -> None:
     """Warp a raster, and compare it with GDAL's warp; raise if they differ."""
-    path = make_source(bed.folder / "bronze" / "a.tif", kind, place)
-    result = bed.run("raster.reproject", href="a.tif", target_crs=place.target, resampling=kind.resampling)
+    path = make_source(harness.folder / "bronze" / "a.tif", kind, place)
+    result = harness.run(
+        "raster.reproject", href="a.tif", target_crs=place.target, resampling=kind.resampling
+    )
     with (
         warnings.catch_warnings(action="ignore", category=NodataShadowWarning),
         rasterio.open(path) as source,
-        rasterio.open(bed.path(result.cog_url)) as cog,
+        rasterio.open(harness.path(result.cog_url)) as cog,
     ):
         check_grid(source, cog, place)
         expected = warped_by_gdal(source, cog, kind, place)

@@ -1,4 +1,4 @@
-"""A shelf for each test."""
+"""A harness for each test."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.geo.stac.stac_context import Shelf
+from tests.unit.geo.stac.stac_context import StacHarness
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path)
+def harness(tmp_path: Path) -> StacHarness:
+    return StacHarness(tmp_path)

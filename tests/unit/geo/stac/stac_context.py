@@ -6,7 +6,7 @@ from typing import Any
 
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import discover
-from tests.unit.geo.raster.raster_context import Bed, numbers, write
+from tests.unit.geo.raster.raster_context import HandlerHarness, numbers, write
 
 REGISTRY = discover(
     [
@@ -18,8 +18,8 @@ REGISTRY = discover(
 )
 
 
-class Shelf(Bed):
-    """A bed that knows the stac handlers too."""
+class StacHarness(HandlerHarness):
+    """A harness that knows the stac handlers too."""
 
     def context(self, name: str, **params: Any) -> HandlerContext:
         spec = REGISTRY.get(name)

@@ -18,51 +18,52 @@ if TYPE_CHECKING:
     from dagmaster.ports.blob_uris import BlobUri
 
 
-def test_every_raster_of_a_container_gets_an_item_once(shelf):
+def test_every_raster_of_a_container_gets_an_item_once(harness):
     for number, name in enumerate(["a.tif", "deep/a.tif", "deep/b.TIFF"]):
-        shelf.raster(name, "bronze", seed=number)
-    (shelf.folder / "bronze" / "no.tif").write_text("no raster")
-    (shelf.folder / "bronze" / "note.txt").write_text("no raster either")
-    (shelf.folder / "bronze" / ".half.tif.0123").write_text("a writer that died")
-    done = shelf.run("stac_catalog_container", container_name="bronze", collection_id="scenes")
+        harness.raster(name, "bronze", seed=number)
+    (harness.folder / "bronze" / "no.tif").write_text("no raster")
+    (harness.folder / "bronze" / "note.txt").write_text("no raster either")
+    (harness.folder / "bronze" / ".half.tif.0123").write_text("a writer that died")
+    done = harness.run("stac_catalog_container", container_name="bronze", collection_id="scenes")
     assert (done["found"], done["created"], done["failed"]) == (4, 3, 1)
     assert done["failures"][0]["href"].endswith("no.tif")
-    assert len(set(shelf.ids("scenes"))) == 3
-    again = shelf.run("stac_catalog_container", container_name="bronze", collection_id="scenes")
+    assert len(set(harness.ids("scenes"))) == 3
+    again = harness.run("stac_catalog_container", container_name="bronze", collection_id="scenes")
     assert (again["known"], again["created"], again["updated"]) == (3, 0, 0)
-    below = shelf.run(
+    below = harness.run(
         "stac_catalog_container", container_name="bronze", prefix="deep/", collection_id="other"
     )
     assert (below["found"], below["created"]) == (2, 2)
     with pytest.raises(PermanentError, match=r"no\.tif"):
-        shelf.run("stac_catalog_container", container_name="bronze", collection_id="third", on_error="fail")
-    assert shelf.run("stac_catalog_container", container_name="a-bucket")["found"] == 0
+        harness.run("stac_catalog_container", container_name="bronze", collection_id="third", on_error="fail")
+    assert harness.run("stac_catalog_container", container_name="a-bucket")["found"] == 0
 
 
-def test_what_is_no_cog_is_not_catalogued_as_one(shelf):
-    path = write(shelf.folder / "silver" / "strips.tif", numbers(600, 600))
+def test_what_is_no_cog_is_not_catalogued_as_one(harness):
+    path = write(harness.folder / "silver" / "strips.tif", numbers(600, 600))
     geotiff = "image/tiff; application=geotiff"
     assert (
-        shelf.run("stac.extract_metadata", href=f"file://{path}")["item"]["assets"]["data"]["type"] == geotiff
+        harness.run("stac.extract_metadata", href=f"file://{path}")["item"]["assets"]["data"]["type"]
+        == geotiff
     )
-    shelf.run("stac.catalog_container", container_name="silver", collection_id="c")
-    shelf.run("register_silver_blobs", collection_id="s")
-    (item,) = shelf.services.catalog.items("c")
+    harness.run("stac.catalog_container", container_name="silver", collection_id="c")
+    harness.run("register_silver_blobs", collection_id="s")
+    (item,) = harness.services.catalog.items("c")
     assert item["assets"]["data"]["type"] == geotiff
     # An item from before is put right.
     item["assets"]["data"]["type"] = COG_TYPE
-    shelf.services.catalog.register([item])
-    shelf.run("rebuild_stac", collection_id="c")
-    assert shelf.services.catalog.item("c", item["id"])["assets"]["data"]["type"] == geotiff
+    harness.services.catalog.register([item])
+    harness.run("rebuild_stac", collection_id="c")
+    assert harness.services.catalog.item("c", item["id"])["assets"]["data"]["type"] == geotiff
 
 
-def test_orphans_are_reported_and_left_alone(shelf):
-    known, orphan = shelf.raster("known.tif"), shelf.raster("deep/orphan.tif", seed=2)
-    picture = shelf.folder / "silver" / "known.png"
+def test_orphans_are_reported_and_left_alone(harness):
+    known, orphan = harness.raster("known.tif"), harness.raster("deep/orphan.tif", seed=2)
+    picture = harness.folder / "silver" / "known.png"
     picture.write_bytes(b"png")
-    shelf.run("stac.register_item", cog_url=known, preview_url=f"file://{picture}")
-    result = shelf.run("detect_orphan_blobs", min_age_seconds=0)
-    size = (shelf.folder / "silver" / "deep" / "orphan.tif").stat().st_size
+    harness.run("stac.register_item", cog_url=known, preview_url=f"file://{picture}")
+    result = harness.run("detect_orphan_blobs", min_age_seconds=0)
+    size = (harness.folder / "silver" / "deep" / "orphan.tif").stat().st_size
     assert [one["href"] for one in result["orphans"]] == [orphan]
     assert (result["orphan_count"], result["checked"], result["referenced"], result["orphan_mb"]) == (
         1,
@@ -70,34 +71,34 @@ def test_orphans_are_reported_and_left_alone(shelf):
         2,
         size / 1e6,
     )
-    young = shelf.run("maintenance.detect_orphan_blobs")
+    young = harness.run("maintenance.detect_orphan_blobs")
     assert (young["orphan_count"], young["too_young"]) == (0, 1)
-    assert shelf.run("detect_orphan_blobs", min_age_seconds=0, prefix="none")["checked"] == 0
-    assert shelf.run("detect_orphan_blobs", min_age_seconds=0, limit=0)["orphan_count"] == 1
-    assert shelf.silver() == ["deep/orphan.tif", "known.png", "known.tif"]
+    assert harness.run("detect_orphan_blobs", min_age_seconds=0, prefix="none")["checked"] == 0
+    assert harness.run("detect_orphan_blobs", min_age_seconds=0, limit=0)["orphan_count"] == 1
+    assert harness.silver() == ["deep/orphan.tif", "known.png", "known.tif"]
 
 
-def test_silver_files_without_an_item_get_one(shelf):
-    known, _ = shelf.raster("known.tif"), shelf.raster("deep/orphan.tif", seed=2)
-    shelf.run("stac.register_item", cog_url=known, collection_id="scenes")
-    done = shelf.run("register_silver_blobs")
+def test_silver_files_without_an_item_get_one(harness):
+    known, _ = harness.raster("known.tif"), harness.raster("deep/orphan.tif", seed=2)
+    harness.run("stac.register_item", cog_url=known, collection_id="scenes")
+    done = harness.run("register_silver_blobs")
     assert (done["found"], done["known"], done["created"], done["collection_id"]) == (2, 1, 1, "silver")
-    assert len(shelf.ids("silver")) == 1
-    assert shelf.run("register_silver_blobs")["created"] == 0
-    assert shelf.run("detect_orphan_blobs", min_age_seconds=0)["orphan_count"] == 0
+    assert len(harness.ids("silver")) == 1
+    assert harness.run("register_silver_blobs")["created"] == 0
+    assert harness.run("detect_orphan_blobs", min_age_seconds=0)["orphan_count"] == 0
 
 
-def test_a_lost_catalog_is_rebuilt_from_the_files(shelf):
-    shelf.raster("a.tif")
-    shelf.raster("b.tif", seed=2)
-    done = shelf.run("rebuild_stac", container_name="silver", collection_id="scenes")
+def test_a_lost_catalog_is_rebuilt_from_the_files(harness):
+    harness.raster("a.tif")
+    harness.raster("b.tif", seed=2)
+    done = harness.run("rebuild_stac", container_name="silver", collection_id="scenes")
     assert (done["found"], done["created"], done["missing"]) == (2, 2, 0)
-    assert shelf.run("rebuild_stac", collection_id="scenes")["unchanged"] == 2
+    assert harness.run("rebuild_stac", collection_id="scenes")["unchanged"] == 2
 
 
-def test_a_rebuilt_item_has_the_facts_of_its_file_and_keeps_what_it_was_told(shelf):
-    href = shelf.raster("a.tif")
-    first = shelf.run("stac.register_item", cog_url=href, collection_id="scenes", properties={"cloud": 3})[
+def test_a_rebuilt_item_has_the_facts_of_its_file_and_keeps_what_it_was_told(harness):
+    href = harness.raster("a.tif")
+    first = harness.run("stac.register_item", cog_url=href, collection_id="scenes", properties={"cloud": 3})[
         "item"
     ]
     stale = {
@@ -105,82 +106,82 @@ def test_a_rebuilt_item_has_the_facts_of_its_file_and_keeps_what_it_was_told(she
         "bbox": [0.0, 0.0, 1.0, 1.0],
         "properties": {**first["properties"], "proj:shape": [1, 1]},
     }
-    shelf.services.catalog.register([stale])
-    done = shelf.run("stac.rebuild", collection_id="scenes")
+    harness.services.catalog.register([stale])
+    done = harness.run("stac.rebuild", collection_id="scenes")
     assert (done["known"], done["updated"]) == (1, 1)
-    assert shelf.services.catalog.item("scenes", first["id"]) == first
+    assert harness.services.catalog.item("scenes", first["id"]) == first
 
 
-def test_a_rebuild_does_not_take_files_of_other_collections(shelf):
-    shelf.run("stac.register_item", cog_url=shelf.raster("a.tif"), collection_id="one")
-    assert shelf.run("stac.rebuild", collection_id="two")["found"] == 0
-    assert shelf.services.catalog.counts() == {"one": 1}
+def test_a_rebuild_does_not_take_files_of_other_collections(harness):
+    harness.run("stac.register_item", cog_url=harness.raster("a.tif"), collection_id="one")
+    assert harness.run("stac.rebuild", collection_id="two")["found"] == 0
+    assert harness.services.catalog.counts() == {"one": 1}
 
 
-def test_a_rebuild_goes_on_where_it_was_cut_off(shelf):
+def test_a_rebuild_goes_on_where_it_was_cut_off(harness):
     for number in range(3):
-        shelf.raster(f"{number}.tif", seed=number)
-    ctx = shelf.context("stac.rebuild", collection_id="scenes")
-    after = f"{shelf.folder}/silver/1.tif".lstrip("/")
+        harness.raster(f"{number}.tif", seed=number)
+    ctx = harness.context("stac.rebuild", collection_id="scenes")
+    after = f"{harness.folder}/silver/1.tif".lstrip("/")
     # A file before those that were looked at went away meanwhile: the list is another one, and nothing is left out.
-    (shelf.folder / "silver" / "0.tif").unlink()
+    (harness.folder / "silver" / "0.tif").unlink()
     ctx.last_checkpoint = Checkpoint(
         "x", {"after": after, "counts": {"found": 3, "created": 2, "collection_id": "scenes"}}
     )
-    assert shelf.call(ctx, "stac.rebuild")["created"] == 3
-    assert [one.rpartition("-")[0] for one in shelf.ids("scenes")] == ["2"]
+    assert harness.call(ctx, "stac.rebuild")["created"] == 3
+    assert [one.rpartition("-")[0] for one in harness.ids("scenes")] == ["2"]
 
 
-def test_an_item_whose_bucket_is_gone_is_one_whose_file_is_gone(shelf, monkeypatch):
+def test_an_item_whose_bucket_is_gone_is_one_whose_file_is_gone(harness, monkeypatch):
     for name in ("a.tif", "b.tif"):
-        shelf.run("stac.register_item", cog_url=shelf.raster(name), collection_id="scenes", item_id=name)
-    find = shelf.services.blobs.find
+        harness.run("stac.register_item", cog_url=harness.raster(name), collection_id="scenes", item_id=name)
+    find = harness.services.blobs.find
 
     def no_bucket(uri: BlobUri) -> Any:
         if uri.name.endswith("a.tif"):
             raise BlobNotFound("there is no bucket")
         return find(uri)
 
-    monkeypatch.setattr(shelf.services.blobs, "find", no_bucket)
-    done = shelf.run("stac.repair_items", collection_id="scenes")
+    monkeypatch.setattr(harness.services.blobs, "find", no_bucket)
+    done = harness.run("stac.repair_items", collection_id="scenes")
     assert (done["checked"], done["missing"]) == (2, 1)
 
 
-def test_items_whose_files_are_gone_are_reported_and_removed_when_asked(shelf):
+def test_items_whose_files_are_gone_are_reported_and_removed_when_asked(harness):
     for name in ("a.tif", "b.tif"):
-        shelf.run("stac.register_item", cog_url=shelf.raster(name), collection_id="scenes", item_id=name)
-    shelf.services.catalog.register(
+        harness.run("stac.register_item", cog_url=harness.raster(name), collection_id="scenes", item_id=name)
+    harness.services.catalog.register(
         [assign_collection(an_item("elsewhere", assets={"data": {"href": "https://x/y.tif"}}), None)]
     )
-    (shelf.folder / "silver" / "a.tif").unlink()
-    done = shelf.run("stac.rebuild", collection_id="scenes")
+    (harness.folder / "silver" / "a.tif").unlink()
+    done = harness.run("stac.rebuild", collection_id="scenes")
     assert (done["missing"], done["removed"]) == (1, 0)
-    done = shelf.run("stac.rebuild", collection_id="scenes", remove_missing=True)
+    done = harness.run("stac.rebuild", collection_id="scenes", remove_missing=True)
     assert (done["missing"], done["removed"]) == (1, 1)
-    assert shelf.ids("scenes") == ["b.tif", "elsewhere"]
+    assert harness.ids("scenes") == ["b.tif", "elsewhere"]
 
 
-def test_a_storage_that_looks_empty_takes_no_items_with_it(shelf):
+def test_a_storage_that_looks_empty_takes_no_items_with_it(harness):
     for name in ("a.tif", "b.tif"):
-        shelf.run("stac.register_item", cog_url=shelf.raster(name), collection_id="scenes")
-        (shelf.folder / "silver" / name).unlink()
+        harness.run("stac.register_item", cog_url=harness.raster(name), collection_id="scenes")
+        (harness.folder / "silver" / name).unlink()
     for name, asked in (
         ("stac.rebuild", {"remove_missing": True}),
         ("stac.repair_items", {"policy": "remove"}),
     ):
         with pytest.raises(PermanentError, match="is the storage mounted"):
-            shelf.run(name, collection_id="scenes", **asked)
-    assert shelf.services.catalog.counts() == {"scenes": 2}
-    assert shelf.run("stac.repair_items", policy="remove", allow_all=True)["removed"] == 2
+            harness.run(name, collection_id="scenes", **asked)
+    assert harness.services.catalog.counts() == {"scenes": 2}
+    assert harness.run("stac.repair_items", policy="remove", allow_all=True)["removed"] == 2
 
 
 @pytest.fixture
-def mixed(shelf):
+def mixed(harness):
     """Return a valid item, three that can be repaired, and two that cannot."""
-    href = shelf.raster("a.tif")
+    href = harness.raster("a.tif")
     data = {"data": {"href": href, "roles": ["data"]}}
-    shelf.services.catalog.ensure_collection(a_collection())
-    shelf.services.catalog.register(
+    harness.services.catalog.ensure_collection(a_collection())
+    harness.services.catalog.register(
         [
             assign_collection(an_item("right", assets=data), None),
             an_item("unlinked", assets=data),
@@ -194,7 +195,7 @@ def mixed(shelf):
             assign_collection(an_item("broken", assets=data, properties={"gsd": -1}), None),
         ]
     )
-    return shelf
+    return harness
 
 
 def test_what_is_wrong_is_reported_and_nothing_is_changed(mixed):
@@ -228,21 +229,21 @@ def test_what_can_be_repaired_is_and_the_rest_is_reported_or_removed(mixed):
         mixed.run("stac.repair_items", collection_id="none")
 
 
-def test_an_item_across_the_antimeridian_keeps_its_bbox(shelf):
+def test_an_item_across_the_antimeridian_keeps_its_bbox(harness):
     across = {
         "cog_url": "https://example.com/a.tif",
         "bbox": [170, -10, -170, 10],
         "datetime": "2026-01-01T00:00:00Z",
     }
-    shelf.run("stac.register_item", **across)
-    assert shelf.run("stac.repair_items")["problems"] == []
+    harness.run("stac.register_item", **across)
+    assert harness.run("stac.repair_items")["problems"] == []
 
 
-def test_a_task_that_was_asked_to_stop_stops(shelf):
-    shelf.raster("a.tif")
+def test_a_task_that_was_asked_to_stop_stops(harness):
+    harness.raster("a.tif")
     for name in ("stac.rebuild", "register_silver_blobs", "stac.register_items"):
-        ctx = shelf.context(name, **({"items": [an_item()]} if name.endswith("items") else {}))
+        ctx = harness.context(name, **({"items": [an_item()]} if name.endswith("items") else {}))
         ctx.cancel()
         with pytest.raises(PermanentError, match="asked to stop"):
             REGISTRY.get(name).call(ctx)
-    assert shelf.services.catalog.counts() == {}
+    assert harness.services.catalog.counts() == {}

@@ -66,16 +66,16 @@ def test_stac_is_checked_without_a_network(monkeypatch):
         (an_item("a\x00"), "control character"),
     ],
 )
-def test_what_is_not_valid_is_refused_with_its_place(shelf, wrong, message):
+def test_what_is_not_valid_is_refused_with_its_place(harness, wrong, message):
     for run in (
-        lambda: shelf.run("stac.register_item", item=wrong),
-        lambda: shelf.run("stac.register_items", items=[an_item("fine"), wrong]),
+        lambda: harness.run("stac.register_item", item=wrong),
+        lambda: harness.run("stac.register_items", items=[an_item("fine"), wrong]),
     ):
         with pytest.raises(PermanentError) as caught:
             run()
         assert caught.value.kind == "invalid_input"
         assert message in str(caught.value)
-    assert shelf.services.catalog.collections() == []
+    assert harness.services.catalog.collections() == []
 
 
 def test_an_item_that_does_not_link_to_its_collection_is_not_valid():
@@ -86,18 +86,18 @@ def test_an_item_that_does_not_link_to_its_collection_is_not_valid():
 # ── collections ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_collection_is_made_of_its_id_and_what_is_said_of_it(shelf):
+def test_a_collection_is_made_of_its_id_and_what_is_said_of_it(harness):
     message = {"collection_id": "scenes", "title": "Scenes", "keywords": ["x"], "bbox": [170, -10, -170, 10]}
-    result = shelf.run("stac.ensure_collection", **message, interval="2020-01-01T00:00:00Z/..")
+    result = harness.run("stac.ensure_collection", **message, interval="2020-01-01T00:00:00Z/..")
     assert result["created"] is True
     check_stac_collection(result["collection"])
     assert result["collection"]["extent"] == {
         "spatial": {"bbox": [[170, -10, -170, 10]]},
         "temporal": {"interval": [["2020-01-01T00:00:00Z", None]]},
     }
-    again = shelf.run("stac_ensure_collection", collection_id="scenes", title="Another")
+    again = harness.run("stac_ensure_collection", collection_id="scenes", title="Another")
     assert (again["created"], again["collection"]["title"]) == (False, "Scenes")
-    whole = shelf.run("raster.stac_ensure_collection", collection=a_collection("whole"))
+    whole = harness.run("raster.stac_ensure_collection", collection=a_collection("whole"))
     assert whole["collection"] == a_collection("whole")
 
 
@@ -111,41 +111,42 @@ def test_a_collection_is_made_of_its_id_and_what_is_said_of_it(shelf):
         {"collection_id": "x", "interval": "2020"},
     ],
 )
-def test_a_collection_that_is_none_is_refused(shelf, wrong):
+def test_a_collection_that_is_none_is_refused(harness, wrong):
     with pytest.raises(PermanentError) as caught:
-        shelf.run("stac.ensure_collection", **wrong)
+        harness.run("stac.ensure_collection", **wrong)
     assert caught.value.kind == "invalid_input"
-    assert shelf.services.catalog.collections() == []
+    assert harness.services.catalog.collections() == []
 
 
 # ── one item ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_item_is_registered_with_its_collection_and_twice_is_once(shelf):
-    first = shelf.run("stac.register_item", item=an_item(), preview_url="file:///a.png")
+def test_an_item_is_registered_with_its_collection_and_twice_is_once(harness):
+    first = harness.run("stac.register_item", item=an_item(), preview_url="file:///a.png")
     assert (first["created"], first["item_id"], first["collection_id"]) == (True, "a", "scenes")
     assert first["item"]["assets"]["thumbnail"]["type"] == "image/png"
-    assert shelf.services.catalog.item("scenes", "a") == first["item"]
-    assert check_stac_collection(shelf.services.catalog.collection("scenes"))
-    again = shelf.run("stac_register", item=an_item(), preview_url="file:///a.png")
+    assert harness.services.catalog.item("scenes", "a") == first["item"]
+    assert check_stac_collection(harness.services.catalog.collection("scenes"))
+    again = harness.run("stac_register", item=an_item(), preview_url="file:///a.png")
     assert (again["created"], again["updated"], again["item"]) == (False, False, first["item"])
-    other = shelf.run("stac_register_item", item=an_item(properties={"v": 2}))
+    other = harness.run("stac_register_item", item=an_item(properties={"v": 2}))
     assert (other["created"], other["updated"]) == (False, True)
 
 
-def test_an_item_of_a_payload_or_an_output_or_a_file_is_found(shelf):
+def test_an_item_of_a_payload_or_an_output_or_a_file_is_found(harness):
     bare = an_item("p")
     del bare["collection"]
     payload = {"type": "FeatureCollection", "features": [bare], "process": [{"workflow": "x", "tasks": {}}]}
-    assert shelf.run("stac.register_item", item=payload)["collection_id"] == "default-collection"
+    assert harness.run("stac.register_item", item=payload)["collection_id"] == "default-collection"
     assert (
-        shelf.run("stac.register_item", item={"item": an_item("o"), "cog_url": "file:///x"})["item_id"] == "o"
+        harness.run("stac.register_item", item={"item": an_item("o"), "cog_url": "file:///x"})["item_id"]
+        == "o"
     )
-    (shelf.folder / "bronze" / "i.json").write_text(json.dumps(an_item("f")))
-    assert shelf.run("stac.register_item", href="i.json")["item_id"] == "f"
+    (harness.folder / "bronze" / "i.json").write_text(json.dumps(an_item("f")))
+    assert harness.run("stac.register_item", href="i.json")["item_id"] == "f"
 
 
-def test_what_is_reported_of_an_item_wins_over_what_it_says(shelf):
+def test_what_is_reported_of_an_item_wins_over_what_it_says(harness):
     values = an_item(properties={"v": 1, "kept": True, "dagmaster:datetime_assumed": True})
     details = {
         "item_id": "mine",
@@ -154,7 +155,7 @@ def test_what_is_reported_of_an_item_wins_over_what_it_says(shelf):
         "metadata": {"eo:cloud_cover": 3, "v": 5, "width": 7},
     }
     for way in (values, {"output": {"item": values}}):
-        result = shelf.run("stac.register_item", item=way, **details)["item"]
+        result = harness.run("stac.register_item", item=way, **details)["item"]
         assert result["id"] == "mine"
         properties = {
             name: result["properties"][name]
@@ -164,63 +165,63 @@ def test_what_is_reported_of_an_item_wins_over_what_it_says(shelf):
         assert not {"dagmaster:datetime_assumed", "width"} & set(result["properties"])
     # What a step only assumed does not win over what the item says.
     assumed = {"datetime": "1999-01-01T00:00:00Z", "dagmaster:datetime_assumed": True}
-    result = shelf.run("stac.register_item", item=an_item(), metadata=assumed)["item"]
+    result = harness.run("stac.register_item", item=an_item(), metadata=assumed)["item"]
     assert result["properties"] == an_item()["properties"]
     with pytest.raises(PermanentError, match="has its own: leave bbox out"):
-        shelf.run("stac.register_item", item=values, bbox=[0, 0, 1, 1])
+        harness.run("stac.register_item", item=values, bbox=[0, 0, 1, 1])
     with pytest.raises(PermanentError, match="'soon' is not a datetime"):
-        shelf.run("stac.register_item", item=values, datetime="soon")
+        harness.run("stac.register_item", item=values, datetime="soon")
 
 
-def test_a_file_that_an_output_names_is_registered_with_what_is_reported(shelf):
-    held = {"cog_url": shelf.raster("a.tif"), "datetime": "2024-01-01"}
-    result = shelf.run(
+def test_a_file_that_an_output_names_is_registered_with_what_is_reported(harness):
+    held = {"cog_url": harness.raster("a.tif"), "datetime": "2024-01-01"}
+    result = harness.run(
         "stac.register_item", item=held, item_id="mine", datetime="2024-01-02", properties={"v": 1}
     )
     assert (result["item_id"], result["item"]["properties"]["v"]) == ("mine", 1)
     assert result["item"]["properties"]["datetime"] == "2024-01-02T00:00:00Z"
 
 
-def test_the_item_of_a_step_is_one_for_each_moment_that_is_reported_when_it_is_registered(shelf):
-    first = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
-    second = shelf.run("raster.create_cog", href=first["cog_url"], compression="ZSTD")
+def test_the_item_of_a_step_is_one_for_each_moment_that_is_reported_when_it_is_registered(harness):
+    first = harness.run("raster.create_cog", href=harness.raster("a.tif", "bronze"))
+    second = harness.run("raster.create_cog", href=first["cog_url"], compression="ZSTD")
     assert second["item"]["properties"]["dagmaster:undated_id"] is True
     for day in ("2024-01-01", "2024-01-02"):
-        result = shelf.run("stac.register_item", item=second, collection_id="days", datetime=day)["item"]
+        result = harness.run("stac.register_item", item=second, collection_id="days", datetime=day)["item"]
         assert "dagmaster:undated_id" not in result["properties"]
         # The same as if the step had been told.
-        details = shelf.run("raster.create_cog", href=first["cog_url"], compression="ZSTD", datetime=day)[
+        details = harness.run("raster.create_cog", href=first["cog_url"], compression="ZSTD", datetime=day)[
             "item"
         ]
         assert (details["id"], details["properties"]) == (result["id"], result["properties"])
-        shelf.run("stac.register_item", item=first, collection_id="first", datetime=day)
-    assert (len(shelf.ids("days")), len(shelf.ids("first"))) == (2, 1)
+        harness.run("stac.register_item", item=first, collection_id="first", datetime=day)
+    assert (len(harness.ids("days")), len(harness.ids("first"))) == (2, 1)
 
 
-def test_a_moment_that_a_step_assumed_is_no_part_of_an_id(shelf):
-    result = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
-    bare = shelf.run("stac.register_item", cog_url=result["cog_url"])["item"]
-    facts = shelf.run("stac.extract_metadata", href=result["cog_url"])["metadata"]
-    again = shelf.run("stac.register_item", cog_url=result["cog_url"], metadata=facts)["item"]
+def test_a_moment_that_a_step_assumed_is_no_part_of_an_id(harness):
+    result = harness.run("raster.create_cog", href=harness.raster("a.tif", "bronze"))
+    bare = harness.run("stac.register_item", cog_url=result["cog_url"])["item"]
+    facts = harness.run("stac.extract_metadata", href=result["cog_url"])["metadata"]
+    again = harness.run("stac.register_item", cog_url=result["cog_url"], metadata=facts)["item"]
     assert (again["id"], again["properties"]["dagmaster:datetime_assumed"]) == (bare["id"], True)
-    details = shelf.run(
+    details = harness.run(
         "stac.register_item", cog_url=result["cog_url"], metadata=facts, datetime="2024-01-01"
     )["item"]
     assert "dagmaster:datetime_assumed" not in details["properties"]
 
 
-def test_an_item_of_another_collection_is_not_moved(shelf):
+def test_an_item_of_another_collection_is_not_moved(harness):
     with pytest.raises(PermanentError, match="belongs to the collection 'scenes', and 'other' is requested"):
-        shelf.run("stac.register_item", item=an_item(), collection_id="other")
+        harness.run("stac.register_item", item=an_item(), collection_id="other")
 
 
-def test_a_cog_as_the_source_workflows_give_it_becomes_an_item_that_a_search_finds(shelf):
-    checked = shelf.run("raster.validate", href=str(LANDSAT))
-    result = shelf.run("raster.create_cog", source_url=checked["blob_url"])
-    by_url = shelf.run(
+def test_a_cog_as_the_source_workflows_give_it_becomes_an_item_that_a_search_finds(harness):
+    checked = harness.run("raster.validate", href=str(LANDSAT))
+    result = harness.run("raster.create_cog", source_url=checked["blob_url"])
+    by_url = harness.run(
         "stac_register", cog_url=result["cog_url"], collection_id="landsat", metadata=result["metadata"]
     )
-    by_path = shelf.run(
+    by_path = harness.run(
         "stac_register_item", cog_path=result["cog_path"], bbox=result["bbox"], properties=checked["metadata"]
     )
     assert by_path["collection_id"] == "default-collection"
@@ -231,21 +232,21 @@ def test_a_cog_as_the_source_workflows_give_it_becomes_an_item_that_a_search_fin
     check_stac_item(by_path["item"])
     west, south, east, north = truth
     middle = ((west + east) / 2, (south + north) / 2)
-    items = shelf.services.catalog.search(Search(bbox=(*middle, *middle), collections=("landsat",)))
+    items = harness.services.catalog.search(Search(bbox=(*middle, *middle), collections=("landsat",)))
     assert items == [by_url["item"]]
     assert (
-        shelf.run(
+        harness.run(
             "stac_register", cog_url=result["cog_url"], collection_id="landsat", metadata=result["metadata"]
         )["updated"]
         is False
     )
 
 
-def test_a_cog_tells_of_what_it_is_made_to_who_registers_it_later(shelf):
-    result = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
+def test_a_cog_tells_of_what_it_is_made_to_who_registers_it_later(harness):
+    result = harness.run("raster.create_cog", href=harness.raster("a.tif", "bronze"))
     details = {"metadata": {**result["metadata"], "eo:cloud_cover": 3, "platform": "landsat-7"}}
     for params in (details, {"properties": {**details["metadata"], "customer": "me"}}):
-        properties = shelf.run("stac.register_item", cog_url=result["cog_url"], **params)["item"][
+        properties = harness.run("stac.register_item", cog_url=result["cog_url"], **params)["item"][
             "properties"
         ]
         own = result["item"]["properties"]
@@ -261,69 +262,71 @@ def test_a_cog_tells_of_what_it_is_made_to_who_registers_it_later(shelf):
         )
 
 
-def test_a_cog_that_is_named_by_its_content_is_an_item_for_each_moment(shelf):
-    result = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
+def test_a_cog_that_is_named_by_its_content_is_an_item_for_each_moment(harness):
+    result = harness.run("raster.create_cog", href=harness.raster("a.tif", "bronze"))
     details = {"cog_url": result["cog_url"], "collection_id": "days"}
     for when in (
         {"datetime": "2024-01-01"},
         {"properties": {"datetime": "2024-01-02"}},
         {"datetime": "2024-01-01"},
     ):
-        shelf.run("stac.register_item", **details, **when)
-    moments = {item["id"]: item["properties"]["datetime"] for item in shelf.services.catalog.items("days")}
+        harness.run("stac.register_item", **details, **when)
+    moments = {item["id"]: item["properties"]["datetime"] for item in harness.services.catalog.items("days")}
     assert sorted(moments.values()) == ["2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z"]
-    plain = {"cog_url": shelf.raster("b.tif"), "collection_id": "plain"}
+    plain = {"cog_url": harness.raster("b.tif"), "collection_id": "plain"}
     for day in ("2024-01-01", "2024-01-02"):
-        shelf.run("stac.register_item", **plain, datetime=day)
-    assert len(shelf.ids("plain")) == 1
+        harness.run("stac.register_item", **plain, datetime=day)
+    assert len(harness.ids("plain")) == 1
 
 
-def test_what_others_wrote_where_a_cog_tells_its_sources_is_passed_by(shelf):
-    href = shelf.raster("a.tif")
+def test_what_others_wrote_where_a_cog_tells_its_sources_is_passed_by(harness):
+    href = harness.raster("a.tif")
     for text in ("[1, 2", '{"sources": 3}', '{"sources": [1]}', "7"):
         with rasterio.open(href.removeprefix("file://"), "r+") as raster:
             raster.update_tags(DAGMASTER_MADE_OF=text)
-        assert "dagmaster:sources" not in shelf.run("stac.extract_metadata", href=href)["item"]["properties"]
+        assert (
+            "dagmaster:sources" not in harness.run("stac.extract_metadata", href=href)["item"]["properties"]
+        )
 
 
-def test_a_file_elsewhere_is_registered_by_what_is_reported_of_it(shelf):
+def test_a_file_elsewhere_is_registered_by_what_is_reported_of_it(harness):
     details = {"cog_url": "https://example.com/a/b.tif", "bbox": [170, -10, -170, 10]}
     with pytest.raises(PermanentError, match=r"the datetime of .* is unknown"):
-        shelf.run("stac.register_item", **details)
-    result = shelf.run("stac.register_item", **details, datetime="2026-01-01T00:00:00Z")
+        harness.run("stac.register_item", **details)
+    result = harness.run("stac.register_item", **details, datetime="2026-01-01T00:00:00Z")
     check_stac_item(result["item"])
-    assert [shelf.services.catalog.search(Search(bbox=(x, 0, x, 0))) for x in (175, -175, 0)] == [
+    assert [harness.services.catalog.search(Search(bbox=(x, 0, x, 0))) for x in (175, -175, 0)] == [
         [result["item"]],
         [result["item"]],
         [],
     ]
     with pytest.raises(PermanentError, match="set its bbox"):
-        shelf.run("stac.register_item", cog_url="https://example.com/a/b.tif")
+        harness.run("stac.register_item", cog_url="https://example.com/a/b.tif")
 
 
 @pytest.mark.parametrize(
     "href", ["nothing.tif", "/etc/passwd", "../x.tif", "/vsicurl/x.tif", "s3:/x", "a\x00.tif"]
 )
-def test_a_file_that_is_not_there_or_may_not_be_read_is_bad_input(shelf, href):
+def test_a_file_that_is_not_there_or_may_not_be_read_is_bad_input(harness, href):
     with pytest.raises(PermanentError) as caught:
-        shelf.run("stac.register_item", cog_url=href)
+        harness.run("stac.register_item", cog_url=href)
     assert caught.value.kind == "invalid_input"
-    assert shelf.services.catalog.collections() == []
+    assert harness.services.catalog.collections() == []
 
 
-def test_one_thing_is_registered_at_a_time(shelf):
+def test_one_thing_is_registered_at_a_time(harness):
     for wrong in ({}, {"item": an_item(), "cog_url": "x"}):
         with pytest.raises(PermanentError, match="name one thing"):
-            shelf.run("stac.register_item", **wrong)
+            harness.run("stac.register_item", **wrong)
     with pytest.raises(PermanentError, match="there are 2 items"):
-        shelf.run("stac.register_item", item={"items": [an_item("a"), an_item("b")]})
+        harness.run("stac.register_item", item={"items": [an_item("a"), an_item("b")]})
 
 
 # ── many items ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_items_are_gathered_from_wherever_they_are(shelf):
-    (shelf.folder / "bronze" / "f.json").write_text(
+def test_items_are_gathered_from_wherever_they_are(harness):
+    (harness.folder / "bronze" / "f.json").write_text(
         json.dumps({"type": "FeatureCollection", "features": [an_item("f")]})
     )
     values = [
@@ -333,10 +336,10 @@ def test_items_are_gathered_from_wherever_they_are(shelf):
         {"result": {"items": [an_item("c"), None]}},
         [[an_item("d")]],
     ]
-    done = shelf.run("stac.register_items", items=values, hrefs=["f.json"])
+    done = harness.run("stac.register_items", items=values, hrefs=["f.json"])
     assert (done["total"], done["created"], done["collection_ids"]) == (6, 5, ["scenes"])
-    assert shelf.ids("scenes") == ["a", "b", "c", "d", "f"]
-    assert shelf.run("raster.stac_register_items", items=values)["unchanged"] == 5
+    assert harness.ids("scenes") == ["a", "b", "c", "d", "f"]
+    assert harness.run("raster.stac_register_items", items=values)["unchanged"] == 5
 
 
 @pytest.mark.parametrize(
@@ -352,22 +355,22 @@ def test_items_are_gathered_from_wherever_they_are(shelf):
         ({"items": [an_item("a")], "collection_id": "other"}, "is requested"),
     ],
 )
-def test_what_holds_no_items_is_reported(shelf, values, message):
-    (shelf.folder / "bronze" / "broken.json").write_text("{")
+def test_what_holds_no_items_is_reported(harness, values, message):
+    (harness.folder / "bronze" / "broken.json").write_text("{")
     with pytest.raises(PermanentError, match=message) as caught:
-        shelf.run("stac.register_items", **values)
+        harness.run("stac.register_items", **values)
     assert caught.value.kind == "invalid_input"
-    assert shelf.services.catalog.collections() == []
+    assert harness.services.catalog.collections() == []
 
 
-def test_the_tiles_of_a_raster_make_a_collection_that_spans_them(shelf):
-    source = shelf.raster("scene.tif", "bronze")
-    tiles = shelf.run("raster.generate_tiling_scheme", source_url=source, tile_size=16)["tiles"]
-    results = [shelf.run("raster_cog_docker", tile_spec=tile) for tile in tiles]
+def test_the_tiles_of_a_raster_make_a_collection_that_spans_them(harness):
+    source = harness.raster("scene.tif", "bronze")
+    tiles = harness.run("raster.generate_tiling_scheme", source_url=source, tile_size=16)["tiles"]
+    results = [harness.run("raster_cog_docker", tile_spec=tile) for tile in tiles]
     assert len(results) > 1
-    done = shelf.run("stac_register_collection", tile_results=results)
+    done = harness.run("stac_register_collection", tile_results=results)
     assert (done["created"], done["collection_created"]) == (len(tiles), True)
-    collection = shelf.services.catalog.collection(done["collection_id"])
+    collection = harness.services.catalog.collection(done["collection_id"])
     boxes = [result["item"]["bbox"] for result in results]
     assert collection["extent"]["spatial"]["bbox"] == [
         [
@@ -378,39 +381,39 @@ def test_the_tiles_of_a_raster_make_a_collection_that_spans_them(shelf):
         ]
     ]
     check_stac_collection(collection)
-    again = shelf.run("stac_register_collection", tile_results=results)
+    again = harness.run("stac_register_collection", tile_results=results)
     assert (again["created"], again["updated"], again["collection_created"]) == (0, 0, False)
     bare = [{"cog_url": result["cog_url"]} for result in results]
-    named = shelf.run("stac_register_collection", tile_results=bare, collection_id="tiles", title="Tiles")
-    assert (named["created"], len(shelf.ids("tiles"))) == (len(tiles), len(tiles))
+    named = harness.run("stac_register_collection", tile_results=bare, collection_id="tiles", title="Tiles")
+    assert (named["created"], len(harness.ids("tiles"))) == (len(tiles), len(tiles))
 
 
-def test_the_items_of_a_batch_and_those_of_its_tiles_are_one(shelf):
-    source = shelf.raster("scene.tif", "bronze")
-    tiles = shelf.run("raster.generate_tiling_scheme", source_url=source, tile_size=16)["tiles"]
-    batch = shelf.run("raster.process_tile_batch", tiles=tiles, datetime="2001-07-13")
-    first = shelf.run("stac_register_collection", tile_results=[batch], collection_id="tiles")
-    second = shelf.run("stac_register_collection", tile_results=batch["tiles"], collection_id="tiles")
+def test_the_items_of_a_batch_and_those_of_its_tiles_are_one(harness):
+    source = harness.raster("scene.tif", "bronze")
+    tiles = harness.run("raster.generate_tiling_scheme", source_url=source, tile_size=16)["tiles"]
+    batch = harness.run("raster.process_tile_batch", tiles=tiles, datetime="2001-07-13")
+    first = harness.run("stac_register_collection", tile_results=[batch], collection_id="tiles")
+    second = harness.run("stac_register_collection", tile_results=batch["tiles"], collection_id="tiles")
     assert first["item_ids"] == second["item_ids"] == [item["id"] for item in batch["items"]]
-    assert len(shelf.ids("tiles")) == len(tiles)
-    assert {item["properties"]["datetime"] for item in shelf.services.catalog.items("tiles")} == {
+    assert len(harness.ids("tiles")) == len(tiles)
+    assert {item["properties"]["datetime"] for item in harness.services.catalog.items("tiles")} == {
         "2001-07-13T00:00:00Z"
     }
 
 
-def test_tiles_without_a_result_or_of_two_collections_are_refused(shelf):
+def test_tiles_without_a_result_or_of_two_collections_are_refused(harness):
     with pytest.raises(PermanentError, match="nothing to register"):
-        shelf.run("stac.register_collection", tile_results=[None])
+        harness.run("stac.register_collection", tile_results=[None])
     with pytest.raises(PermanentError, match="several collections, other, scenes"):
-        shelf.run("stac.register_collection", tile_results=[an_item("a"), an_item("b", collection="other")])
+        harness.run("stac.register_collection", tile_results=[an_item("a"), an_item("b", collection="other")])
 
 
-def test_metadata_is_extracted_and_nothing_is_registered(shelf):
-    done = shelf.run("extract_stac_metadata", href=str(LANDSAT), collection_id="x", datetime="2001-07-13")
+def test_metadata_is_extracted_and_nothing_is_registered(harness):
+    done = harness.run("extract_stac_metadata", href=str(LANDSAT), collection_id="x", datetime="2001-07-13")
     assert check_stac_item(done["item"])["properties"]["datetime"] == "2001-07-13T00:00:00Z"
     assert done["metadata"]["proj:code"].startswith("EPSG:")
-    assert shelf.services.catalog.collections() == []
-    (shelf.folder / "bronze" / "x.tif").write_text("no raster")
+    assert harness.services.catalog.collections() == []
+    (harness.folder / "bronze" / "x.tif").write_text("no raster")
     with pytest.raises(PermanentError, match=r"x\.tif") as caught:
-        shelf.run("stac.extract_metadata", href="x.tif")
+        harness.run("stac.extract_metadata", href="x.tif")
     assert caught.value.kind == "invalid_input"

@@ -1,4 +1,4 @@
-"""What the house promises about itself: its constraints and its linter settings."""
+"""The conventions of the project: its constraints and its linter settings."""
 
 from __future__ import annotations
 
