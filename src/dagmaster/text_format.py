@@ -50,7 +50,6 @@ def format_list(names: Sequence[str], total: int | None = None, *, conjunction: 
 
 
 def format_error(error: dict[str, Any]) -> str:
-    """Format an error in one line, as `error_text` does."""
     return error_text(error).split("\n", 1)[0]
 
 

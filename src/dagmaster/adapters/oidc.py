@@ -231,7 +231,6 @@ def _signing_key(document: object) -> _SigningKey | None:
 
 
 def _reason(error: jwt.PyJWTError) -> str:
-    """Return why a token is rejected, in our words."""
     match error:
         case jwt.ExpiredSignatureError():
             return "it has expired"

@@ -48,7 +48,6 @@ class DatabaseAdmin:
 
 
 async def schema_state(admin: DatabaseAdmin) -> SchemaView:
-    """Return the version of the database's schema, and that of this code."""
     return SchemaView(**(await admin.schema.state())._asdict())
 
 

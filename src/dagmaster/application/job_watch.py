@@ -72,5 +72,4 @@ async def watch_job(app: Application, job_id: str | None) -> AsyncGenerator[JobD
 
 
 def pause_after(read_seconds: float) -> float:
-    """Return how long to wait after a read that took so long."""
     return min(max(POLL_SECONDS, read_seconds * _PAUSE_FACTOR), _MAX_PAUSE_SECONDS)

@@ -35,7 +35,6 @@ class Parameters(NamedTuple):
     required: tuple[frozenset[str], ...]
 
     def problem(self, names: Collection[str]) -> str:
-        """Return what is wrong with arguments of these names; "" if nothing is."""
         unknown = [] if self.known is None else [name for name in names if name not in self.known]
         if unknown:
             hint = did_you_mean(unknown[0], self.known or ()) if self.known else "it takes no arguments"

@@ -168,7 +168,6 @@ def names_in(written: Any) -> list[str]:
 
 
 def read_gate(written: Any) -> Gate | Leaf:
-    """Return the dependency expression of a `depends_on`."""
     if isinstance(written, str):
         node, _, branch = written.partition(".")
         return Leaf(node, branch or None)

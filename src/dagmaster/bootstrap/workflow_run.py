@@ -107,7 +107,6 @@ def _registry(workflow: Workflow[..., Any], settings: Settings) -> Registry:
 
 
 def _handlers_in(data: Any) -> Iterator[str]:
-    """Yield the handlers that the nodes of a document name."""
     nodes = list(data.values()) if isinstance(data, dict) else []
     while nodes:
         node = nodes.pop()

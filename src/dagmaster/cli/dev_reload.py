@@ -52,7 +52,6 @@ class WorkflowReloader:
 
     @property
     def modules(self) -> list[str]:
-        """Return the modules whose handlers workers need."""
         of_files = [module for names in self._task_modules.values() for module in names]
         return list(dict.fromkeys((*self._named_modules, *of_files)))
 
@@ -204,7 +203,6 @@ class FileWatch:
         return list(self._states)
 
     def poll(self) -> Changes:
-        """Return what changed since the last call."""
         before, self._states = self._states, self._scan()
         changed = [file for file, state in self._states.items() if before.get(file) != state]
         return Changes(changed, [file for file in before if file not in self._states])

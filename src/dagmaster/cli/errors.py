@@ -38,7 +38,6 @@ class CommandError(click.ClickException):
 
 @contextlib.contextmanager
 def command_errors() -> Iterator[None]:
-    """Raise every `DagmasterError` of the block as a `CommandError`."""
     try:
         yield
     except DagmasterError as error:

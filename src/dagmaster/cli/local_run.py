@@ -69,7 +69,6 @@ class LocalRun:
         inputs: Mapping[str, Any],
         signals: Mapping[str, Any],
     ) -> JobDetailView:
-        """Run the job in PostgreSQL and return its view."""
         from dagmaster.bootstrap import stored_services
 
         self._is_stored = True

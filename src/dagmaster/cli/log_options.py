@@ -56,6 +56,5 @@ class LogOptions:
         return log_format
 
     def arguments(self) -> list[str]:
-        """Return the options for a service that this process starts."""
         options = (("--log-format", self.log_format), ("--log-level", self.log_level))
         return [f"{name}={value}" for name, value in options if value is not None]

@@ -228,7 +228,6 @@ def _unexpected(error: Exception) -> UnexpectedFailure:
 
 
 def _discard_output() -> None:
-    """Discard everything that is still to be written."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

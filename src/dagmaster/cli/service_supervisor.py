@@ -156,7 +156,6 @@ class ServiceSupervisor:
 
 
 def print_status(name: str, message: str) -> None:
-    """Print a line about a service or another part of the system."""
     click.echo(f"  {name:<13} {message}")
 
 

@@ -72,7 +72,6 @@ async def _wait_for_end(client: JobMethods, progress: JobProgressView) -> JobDet
 
 
 async def _read_state(client: JobMethods, job_id: str | None) -> str:
-    """Return a job and its status in words."""
     with contextlib.suppress(DagmasterError, TimeoutError):
         async with asyncio.timeout(_STATE_SECONDS):
             progress = await client.job_progress(job_id)

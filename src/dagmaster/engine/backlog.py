@@ -56,7 +56,6 @@ class Backlog:
         self._ids.discard(node_id)
 
     def take(self, limit: int) -> list[str]:
-        """Remove the first nodes; return their ids."""
         if not self._is_sorted:
             # By length first: work_2 before work_10.
             self._order.sort(key=lambda node_id: (len(node_id), node_id), reverse=True)

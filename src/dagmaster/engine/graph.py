@@ -194,7 +194,6 @@ class Tolerance:
     percent: float | None = None
 
     def allows(self, failed: int, total: int) -> bool:
-        """Return whether this many failures out of this many children are tolerated."""
         # Exact: as floats, 18.4 % of 375 are 68.99….
         limit = self.count if self.percent is None else total * Fraction(str(self.percent)) // 100
         return failed <= limit

@@ -125,7 +125,6 @@ class FanOut(Node):
         self.cursor = 0
 
     def recount(self) -> None:
-        """Derive the counters from the children."""
         children = self.children[: self.expanded]
         self.open = sum(1 for child in children if child.status not in TERMINAL_NODE)
         pending = sum(1 for child in children if child.status is NodeStatus.PENDING)
@@ -373,7 +372,6 @@ class Job:
         return count(gates, counts, gate, outcome)
 
     def derive(self) -> None:
-        """Derive every counter from the stored state."""
         for node in self.nodes.values():
             if isinstance(node, FanOut):
                 node.recount()

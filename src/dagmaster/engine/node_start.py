@@ -83,7 +83,6 @@ def request_values(step: Step, node: Node) -> None:
 
 
 def need_of(job: Job, node: Node) -> Need:
-    """Return the values that a READY node needs before it can decide."""
     return Need(node.id, _refs(job, node))
 
 

@@ -312,7 +312,6 @@ class _Comparison:
         return ReuseDecision(fan.id, ReuseKind.REDONE, _format_children(kept, why), (kept, len(redone)))
 
     def why(self, node: Node) -> str:
-        """Return why a node that is about to start has no reusable result."""
         if node.status is NodeStatus.FAILED:
             return str((node.error or {}).get("message", "fails"))
         top = node.top.id

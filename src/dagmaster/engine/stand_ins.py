@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def derive_stand_ins(job: Job) -> None:
-    """Derive which nodes are superseded, and their stand-ins."""
     job.superseded, job.stand_ins, job.standing_for = {}, {}, {}
     superseded = [job.nodes[node_id] for node_id in job.graph.specs if is_dormant(job.nodes[node_id])]
     for node in superseded:

@@ -122,7 +122,6 @@ class Step:
         job.stopping = job.stopping or stop
 
     def wait_until(self, node: Node, at: float) -> None:
-        """Set the node's one timer."""
         node.wake_at = at
         self.job.changed.append(node)
         self.out.append(WaitUntil(node.id, at))

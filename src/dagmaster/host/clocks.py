@@ -50,5 +50,4 @@ class SyncedClock(SystemClock):
     """The time of another clock, the database's: its last known time plus the time elapsed here since."""
 
     def sync(self, now: float) -> None:
-        """Set the current time."""
         self._offset = now - time.monotonic()

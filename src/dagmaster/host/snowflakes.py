@@ -24,7 +24,6 @@ store."""
 
 
 def time_of(number: str) -> float:
-    """Return when an id was made, in seconds since the epoch."""
     return ((int(number) >> 22) + EPOCH_MS) / 1000
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 def json_attachment(download: Download, *words: str) -> StreamingResponse:
-    """Return a JSON value as a file with a name of these words."""
     response = text_attachment(download.chunks, "application/json", ".json", *words)
     if download.bytes is not None:
         response.headers["Content-Length"] = str(download.bytes)
@@ -24,7 +23,6 @@ def json_attachment(download: Download, *words: str) -> StreamingResponse:
 def text_attachment(
     chunks: AsyncIterable[bytes], media_type: str, suffix: str, *words: str
 ) -> StreamingResponse:
-    """Return chunks of UTF-8 as a file with a name of these words."""
     name = quote("-".join(words), safe="")
     disposition = f"attachment; filename*=UTF-8''{name}{suffix}"
     return StreamingResponse(chunks, media_type=media_type, headers={"Content-Disposition": disposition})

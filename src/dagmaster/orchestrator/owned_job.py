@@ -92,7 +92,6 @@ class OwnedJob:
             yield 0.0, _BACKLOG
 
     def is_due(self, name: str, now: float) -> bool:
-        """Return whether a timer is still set, and due."""
         if name == _BACKLOG:
             return bool(self.job.backlog)
         if name == _DEADLINE:

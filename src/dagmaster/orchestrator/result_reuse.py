@@ -83,7 +83,6 @@ class ResultReuse:
         return of_engine_node(self._job, node)
 
     def clear(self) -> None:
-        """Drop the state of one turn."""
         self._prefixes.clear()
 
     # ── Reusable results ──

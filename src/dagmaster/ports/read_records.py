@@ -57,7 +57,6 @@ class FootprintRecord(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Return the place of the child in a list of footprints."""
         return (self.child.parent_node_id or "", self.child.fan_out_index or 0)
 
 

@@ -122,7 +122,6 @@ class ServiceRecord(Record):
     @property
     @shown(after="is_draining")
     def is_drained(self) -> bool:
-        """Return whether it has seen a request to drain, and holds nothing."""
         return self.drain is not None and self.drain.is_seen and self.held_count == 0
 
 

@@ -107,5 +107,4 @@ class JobRecord(
 
     @property
     def is_cancelled(self) -> bool:
-        """Return whether the job ended because it was cancelled."""
         return self.status is JobStatus.CANCELLED

@@ -96,7 +96,6 @@ class WorkflowMetricsRecord(MetricsRecord, order={"workflow_id": ""}):
     @property
     @shown(after="workflow_id")
     def total_jobs(self) -> int:
-        """Return how many jobs finished."""
         return self.completed + self.failed + self.cancelled
 
     @property
@@ -123,7 +122,6 @@ class NodeMetricsRecord(
     @property
     @shown(after="node_id")
     def total_executions(self) -> int:
-        """Return how many executions finished."""
         return self.completed + self.failed + self.skipped + self.cancelled
 
     @property

@@ -52,7 +52,6 @@ class ChildrenRecord(Record):
     counts: Mapping[str, int]
 
     def count(self, *statuses: NodeStatus) -> int:
-        """Return how many children have one of these statuses."""
         return sum(self.counts.get(status, 0) for status in statuses)
 
     @property
@@ -152,7 +151,6 @@ class NodeRecord(
     @property
     @shown(after="is_reused")
     def is_cancelling(self) -> bool:
-        """Return whether it was asked to stop, and has not ended."""
         return self.cancel_request is not None
 
     @property

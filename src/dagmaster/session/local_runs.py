@@ -100,7 +100,6 @@ async def _run(services: LocalServices, job_id: str) -> None:
 
 
 async def _wait(app: Application, job_id: str) -> None:
-    """Wait for the end of a job that other services run."""
     async with app.read.subscribe(job_id) as subscription:
         while True:
             record = await app.read.job(job_id)

@@ -34,7 +34,6 @@ def log_path_of(task_id: str) -> str | None:
 
 
 def configured_logs_dir() -> Path | None:
-    """Return the directory in which workers write logs of tasks, if one is set."""
     return read_settings(services=True).settings.log_dir
 
 

@@ -148,7 +148,6 @@ def learn_shapes(graphs: Sequence[Graph], known: Registry | None) -> Shapes:
 
 
 def tasks_of(graphs: Sequence[Graph]) -> dict[str, TaskSpec]:
-    """Return the tasks of workflows by their static node ids."""
     return {spec.id: task for graph in graphs for spec in graph.specs.values() for task in _tasks(spec)}
 
 

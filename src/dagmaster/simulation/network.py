@@ -193,7 +193,6 @@ class Network:
         self.note("network", f"the database is down for {self._down_until - loop.time():.1f} s{suffix}")
 
     async def call(self, request: Request) -> Any:
-        """Send an operation to the database and return its response."""
         if self.is_closed:
             raise asyncio.CancelledError
         loop, faults, host = self.loop, self.faults, request.host

@@ -92,7 +92,6 @@ class Shapes:
             self._propagate_to_children(graphs)
 
     def typed(self, node: str, schema: Mapping[str, Any]) -> None:
-        """Learn the JSON schema of a node's output."""
         learn(self.of.setdefault(node, Shape()), schema)
 
     # ── Specs ──

@@ -148,7 +148,6 @@ def kind_of(value: JsonValue) -> Kind | None:
 
 
 def requirement_of(schema: Mapping[str, Any]) -> Requirement:
-    """Return what the JSON schema of a value requires."""
     choices: tuple[Any, ...] = tuple(schema.get("enum", ()))
     if not choices and "const" in schema:
         choices = (schema["const"],)

@@ -140,7 +140,6 @@ def fragment_of(request: Request) -> str:
 
 
 def make_shell(request: Request, title: str) -> Shell:
-    """Return what surrounds a page: navigation and rights of its viewer."""
     site: Site = request.app.state.site
     viewer: Caller | None = getattr(request.state, "caller", None)
     key = session_key(request)

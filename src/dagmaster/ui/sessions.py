@@ -71,7 +71,6 @@ def end_session(response: Response) -> None:
 
 
 def login_path(request: Request) -> str:
-    """Return the path of the login that leads back to a page."""
     target = join_query(request.url.path, request.url.query)
     return LOGIN if target == HOME else f"{LOGIN}?next={quote(target, safe='')}"
 

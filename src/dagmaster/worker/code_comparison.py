@@ -24,7 +24,6 @@ def own_fingerprint(message: TaskMessage, spec: HandlerSpec | None) -> str | Non
 
 
 def describe_difference(message: TaskMessage, own: str) -> str:
-    """Return the line for the log of the task."""
     return (
         f"dagmaster: this worker has other code of {message.handler} than the submitter of the job:"
         f" {own} here, {message.code_fingerprint} there\n"

@@ -353,7 +353,6 @@ class _Run:
         self._abandon()
 
     def close(self, grace_seconds: float | None) -> None:
-        """Release the task, because the executor closes."""
         self.end(Released("the worker was closed"), grace_seconds=grace_seconds)
         if self._is_overdue:
             self._abandon()

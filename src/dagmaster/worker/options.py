@@ -68,7 +68,6 @@ class WorkerOptions:
 
     @property
     def captures(self) -> bool:
-        """Whether the output of handlers is captured."""
         return self.echoes or not self.shares_loop or self.log_dir is not None
 
 

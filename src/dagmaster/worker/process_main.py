@@ -266,7 +266,6 @@ class Attempt:
         return answer
 
     def on_added(self, answer: JsonObject) -> None:
-        """Handle the worker's answer to a call."""
         waiting = self._calls.pop(int(str(answer["call"])), None)
         if waiting is not None:
             waiting.set_result(answer)

@@ -70,7 +70,6 @@ class ReportDelivery:
         self.add([report])
 
     async def run(self) -> None:
-        """Deliver reports until cancelled."""
         while True:
             await self._has_reports.wait()
             if self._held.rate > BATCH_ABOVE_PER_SECOND and len(self._held) > len(self._reports):

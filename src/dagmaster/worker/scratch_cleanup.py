@@ -22,7 +22,6 @@ reboot."""
 
 
 def remove_process_dir(scratch: Path, pid: int) -> None:
-    """Remove the directory of a dead process."""
     with contextlib.suppress(OSError):
         for folder in scratch.glob(f"{machine_name()}_{pid}_*"):
             _remove_if_stale(folder)

@@ -30,7 +30,6 @@ class ShutdownBudget:
         return max(self._kill_at - now, 0.0)
 
     def until_deregister(self, now: float) -> float:
-        """Return the seconds until only deregistration is left."""
         return max(self._exit_at - CLOSE_SECONDS / 3 - now, 0.0)
 
     def until_exit(self, now: float) -> float:

@@ -117,7 +117,6 @@ async def recent_events(
 async def count_events(
     app: Application, *, since: float | None = None, until: float | None = None
 ) -> EventCountsView:
-    """Count events across jobs by type."""
     counts = await app.read.event_counts(since=since, until=until)
     return EventCountsView(
         since=since,

@@ -64,7 +64,6 @@ def _seconds_since(origin: float, at: float | None) -> float | None:
 async def _waiting_since(
     app: Application, job: JobRecord, rows: Sequence[TimelineRecord]
 ) -> dict[str, float]:
-    """Return when the nodes that have no attempt began to wait."""
     node_ids = [row.node_id for row in rows if row.attempt == 0 and row.started_at is None]
     if not node_ids:
         return {}

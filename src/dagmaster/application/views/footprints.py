@@ -42,7 +42,6 @@ class FootprintView(NodeStatusRecord, order={"fan_out": "node_id", "fan_out_inde
         return {**document["properties"], "geometry": document["geometry"]}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the footprint as a GeoJSON Feature."""
         properties = super(FootprintView, self).to_dict()
         geometry = properties.pop("geometry")
         return {"type": "Feature", "id": self.node_id, "geometry": geometry, "properties": properties}

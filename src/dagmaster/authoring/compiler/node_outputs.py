@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def output_keys(model: schema.AnyNodeModel, handlers: HandlerCatalog | None) -> frozenset[str] | None:
-    """Return the keys that a node's output can have; None if unknown."""
     if isinstance(model, schema.TaskModel):
         handler = None if handlers is None else handlers.find(model.handler)
         return None if handler is None else handler.output_keys()

@@ -117,7 +117,6 @@ class DocumentWriter:
         return nodes
 
     def places(self) -> dict[str, Place]:
-        """Return where each node was written, by its id."""
         return {node_id: node.place for node, node_id in self.ids.items()}
 
     def value(self, value: Any, subject: str, *, nesting: int = 0, place: Place | None = None) -> Any:

@@ -62,7 +62,6 @@ class Origin:
         return f"{{{{ {self.text(scope)} }}}}"
 
     def requirement(self) -> Requirement | None:
-        """Return what has to be completed before there is a value."""
         return None
 
 
@@ -337,7 +336,6 @@ def _ordered_in(value: Any) -> list[Ordered]:
 
 
 def literal(value: Any, scope: Scope, depth: int = 0) -> str:
-    """Write a value in the expression language."""
     if isinstance(value, Future):
         return write_text(value, scope)
     if value is None or isinstance(value, bool):

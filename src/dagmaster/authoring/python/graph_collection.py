@@ -296,7 +296,6 @@ def _of_another_job(item: GraphItem, job_id: int | None) -> str:
 
 
 def _within(source: GraphItem, keys: tuple[str | int, ...]) -> list[list[str | int]]:
-    """Return where the value is in the output of a node."""
     path = ["results", *keys] if isinstance(source, ResultCollector) else [*keys]
     return [path] if path else []
 

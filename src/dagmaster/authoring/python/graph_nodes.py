@@ -205,7 +205,6 @@ def note_missed_call() -> str:
 
 
 def require_builder(what: str) -> GraphBuilder:
-    """Return the active builder; raise if no workflow function runs."""
     builder = _ACTIVE.get()
     if builder is None:
         message = f"{what} is part of a graph: use it in a function that is decorated with @workflow"

@@ -47,7 +47,6 @@ class ResultPart:
 
 
 def no_truth(item: GraphItem, subject: str) -> TypeError:
-    """Return the error of an `if` about a task or a group."""
     return TypeError(
         f"{item.described} has no {subject} while the graph is built: decide in a task that takes its result,"
         " or in a"
@@ -56,7 +55,6 @@ def no_truth(item: GraphItem, subject: str) -> TypeError:
 
 
 def no_items(item: GraphItem) -> TypeError:
-    """Return the error of a loop over the result of a task."""
     return TypeError(
         f"{item.described} has no result while the graph is built: loop in a task that takes its result,"
         " which can add"

@@ -221,7 +221,6 @@ def check_name(name: str) -> None:
 
 
 def no_entrypoint(callback: Any) -> HandlerInvalid:
-    """Return the error about what is neither a function nor the name of one."""
     return HandlerInvalid(
         f"{short_repr(callback)} is not an entrypoint: give a function, or its name as 'module.function'"
     )

@@ -207,7 +207,6 @@ class YamlText:
         return next(key for key, _ in _entries(self._find(path[:-1])) if key.value == path[-1])
 
     def _is_in_flow(self, path: Path) -> bool:
-        """Return whether a value stands between brackets."""
         return any(bool(self._find(path[:length]).flow_style) for length in range(len(path)))
 
     def _parts(self, parent: Node) -> list[tuple[int, int]]:

@@ -122,7 +122,6 @@ def get(uri: str, file: pathlib.Path, *, force: bool, data_dir: pathlib.Path | N
 
 
 def _blob_and_below(storage: Storage, uri: BlobUri) -> Iterator[BlobInfo]:
-    """Yield the blob of that name, if it exists, and all blobs below."""
     blob = storage.find(uri) if uri.name else None
     if blob is not None:
         yield blob

@@ -127,7 +127,6 @@ def _put(
 
 
 def _named_files(arguments: tuple[str, ...]) -> list[tuple[pathlib.Path, str]]:
-    """Return the files, each with the name of its blob."""
     sources, destination = _split_destination(arguments)
     files: list[tuple[pathlib.Path, str]] = []
     for source in sources:

@@ -208,7 +208,6 @@ def _has_hanging_check() -> bool:
 
 
 def _redactor() -> Callable[[str], str]:
-    """Return a function that redacts the secrets of the environment in a text."""
     from dagmaster.redaction import redact_value
 
     secrets = secret_values()

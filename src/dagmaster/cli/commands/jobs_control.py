@@ -246,7 +246,6 @@ def retry(
 
 
 def sender(name: str | None = None) -> str:
-    """Return the user name that is recorded with a command."""
     return (name or current_user())[:MAX_USER]
 
 

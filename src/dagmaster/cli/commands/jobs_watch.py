@@ -163,7 +163,6 @@ class WatchScreen:
         return self.job
 
     def update(self, job: JobDetailView) -> None:
-        """Use a new view of the job."""
         self._read_at = time.monotonic()
         tree = self._tree = self._tree or Tree(job.dependencies)
         finished = 0
@@ -181,7 +180,6 @@ class WatchScreen:
         self.job = job
 
     def frame(self, console: Console) -> RenderableType:
-        """Draw the job as it was read last, with the current time."""
         job, tree, line = self.job, self._tree, self._line
         if job is None or tree is None or line is None:
             return ""
@@ -210,7 +208,6 @@ class PlainLines:
         self._printed: set[str] = set()
 
     async def print(self, job: JobDetailView) -> None:
-        """Print what is new."""
         started = job.created_at
         events = self._stopped + await self._new_events(job)
         # Tasks stop one after the other: they are one line when something else follows.

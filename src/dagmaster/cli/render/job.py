@@ -73,7 +73,6 @@ class FanOutLine(ChildProgress):
 
     @property
     def finished(self) -> int:
-        """Return the number of children with a terminal status."""
         return self.completed + self.failed + self.stopped
 
 

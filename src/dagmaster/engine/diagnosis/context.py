@@ -43,7 +43,6 @@ class Service:
 
     @property
     def is_dead(self) -> bool:
-        """Return whether it stopped, or its lease expired."""
         return self.is_over or self.silent_seconds >= self.lease_seconds
 
     @property

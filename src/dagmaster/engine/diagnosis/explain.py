@@ -57,7 +57,6 @@ class Group:
 
     @property
     def subject(self) -> str:
-        """Return the node's id, or the number of nodes."""
         if self.count == 1:
             return self.examples[0]
         return (
@@ -66,7 +65,6 @@ class Group:
 
     @property
     def sentence(self) -> str:
-        """Return the reason of the group, without its subject."""
         return without_cause(self.reason).sentence if self.count == 1 else self.reason.group_sentence
 
     def to_dict(self) -> dict[str, Any]:

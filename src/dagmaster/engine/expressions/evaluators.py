@@ -31,8 +31,6 @@ def present(run: Run) -> Run:
 
 
 def static_path(keys: tuple[str | int, ...]) -> Run:
-    """Evaluate a path whose keys are known."""
-
     def walk(scope: Mapping[str, Any]) -> Any:
         value: Any = scope
         for index, key in enumerate(keys):

@@ -117,7 +117,6 @@ def compile_template_all(
 
 
 def has_secrets(value: Any) -> bool:
-    """Return whether a resolved value still lacks a secret."""
     waiting = [(value, 0)]
     while waiting:
         item, level = waiting.pop()

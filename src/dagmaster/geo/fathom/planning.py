@@ -155,7 +155,6 @@ def _first_error(failed: Sequence[Mapping[str, Any]]) -> str:
 
 
 def tile_sources(tile: TileFiles, periods: Sequence[int]) -> dict[str, str]:
-    """Return the files of a tile by band name."""
     return {band_name(period): str(tile.files[period].uri) for period in periods}
 
 

@@ -43,7 +43,6 @@ class FileType:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Return the suffixes of all other files that belong to it."""
         return (*self.required, *self.optional)
 
     def part_name(self, name: str, part: str) -> str:

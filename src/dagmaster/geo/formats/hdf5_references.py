@@ -54,7 +54,6 @@ def reject_hdf5_references(path: Path) -> None:
 
 
 def _find_reference(file: h5py.File) -> tuple[str, str] | None:
-    """Return the first object that refers to another file, and how."""
     groups: list[h5py.Group] = [file]
     seen = {h5py.h5o.get_info(file.id).addr}
     while groups:

@@ -67,7 +67,6 @@ class CogOptions:
     """Written as a TIFF tag unless empty."""
 
     def creation_options(self, source: DatasetReader | Any, share: Share) -> dict[str, Any]:
-        """Return the creation options of GDAL's COG driver."""
         is_complex = any("complex" in dtype for dtype in source.dtypes)
         resampling = _default_resampling(source) if self.resampling == "auto" else self.resampling
         options: dict[str, Any] = {

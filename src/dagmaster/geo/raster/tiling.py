@@ -68,6 +68,5 @@ def plan_tiles(
 
 
 def _pixel_span(index: int, tile_size: int, overlap: int, length: int) -> tuple[int, int]:
-    """Return the first pixel of a tile along one side, and its length."""
     first = max(0, index * tile_size - overlap)
     return first, min(length, (index + 1) * tile_size + overlap) - first

@@ -117,7 +117,6 @@ def has_mask(raster: DatasetReader) -> bool:
 
 
 def has_alpha(raster: DatasetReader) -> bool:
-    """Return whether one of the bands is an alpha band that masks the others."""
     return bool(raster.mask_flag_enums) and MaskFlags.alpha in raster.mask_flag_enums[0]
 
 

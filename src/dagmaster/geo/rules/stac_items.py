@@ -56,7 +56,6 @@ class CheckedItem:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return the identity of the item: collection and id."""
         return self.collection, self.id
 
 

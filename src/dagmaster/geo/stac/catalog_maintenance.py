@@ -43,7 +43,6 @@ class PlaceParams(BaseModel):
         return list(ctx.blobs.list_blobs(self.folder(ctx)))
 
     def rasters(self, ctx: HandlerContext) -> list[BlobUri]:
-        """Return those that are rasters by name and not still being written."""
         files = [info.uri for info in self.files(ctx)]
         return [
             uri

@@ -249,7 +249,6 @@ class MemoryDatabase:
     # ── Rows ──
 
     def number(self) -> int:
-        """Return the next number of a result or a command."""
         self._last += 1
         return self._last
 

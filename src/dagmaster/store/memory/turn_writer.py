@@ -213,7 +213,6 @@ def _notify_parent(database: MemoryDatabase, turn: TurnCommit, by: str, now: flo
 
 
 def _copy(value: Any) -> Any:
-    """Return a JSON value as it would be read from a row."""
     return None if value is None else json.loads(json.dumps(value))
 
 

@@ -181,7 +181,6 @@ class _Auditor:
         self.jobs = self._nodes = self._events = 0
 
     def result(self, next_position: AuditPosition | None = None) -> AuditBatch:
-        """Return what was checked, with the violations by invariant."""
         return AuditBatch(
             jobs=self.jobs,
             nodes=self._nodes,

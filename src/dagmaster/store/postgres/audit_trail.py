@@ -26,7 +26,6 @@ APPEND = queries("audit_trail")["append"]
 
 
 def entry_columns(entries: Sequence[AuditEntry]) -> dict[str, list[str]]:
-    """Return entries as the parameters of a statement with `{@audit_entries}`."""
     return {
         "audit_actor": [entry.actor for entry in entries],
         "audit_action": [entry.action for entry in entries],
@@ -77,7 +76,6 @@ class PostgresAuditTrail:
 
 @cache
 def entries_query(conditions: tuple[str, ...]) -> Query:
-    """Return the query for a page of entries that meet these conditions."""
     texts = parts("audit_list")
     met = " AND ".join(texts[name] for name in conditions) or "true"
     return compile_query("audit_list.page", texts["page"].replace("{conditions}", met))

@@ -42,7 +42,6 @@ class ReadOnlyPool:
         self.connections: list[Connection] = []
 
     async def fetch(self, query: Query, params: Mapping[str, Any]) -> list[asyncpg.Record]:
-        """Run a query and return its rows."""
         async with self._connection() as connection:
             return await connection.fetch(query, params)
 

@@ -243,7 +243,6 @@ async def _server(connection: PgConnection) -> asyncpg.Record:
 
 
 async def _clock_time(connection: PgConnection) -> float:
-    """Return the time of the server's clock, in seconds since the epoch."""
     seconds: float = await connection.fetchval(_SQL["clock_time"].sql)
     return seconds
 

@@ -37,7 +37,6 @@ _SQL = queries("diagnosis")
 async def read_diagnosis(
     pool: ReadOnlyPool, job_id: int, *, lease_seconds: float, worker_lease_seconds: float
 ) -> DiagnosisFacts | None:
-    """Read the facts around a job; None if there is no such job."""
     params: JsonObject = {"job_id": job_id}
     job = await pool.row(_SQL["job"], {**params, "lease_seconds": lease_seconds})
     if job is None:

@@ -46,7 +46,6 @@ class Query:
     arrays: Mapping[str, str] = field(default_factory=dict)
 
     def arguments(self, params: Mapping[str, Any]) -> list[Any]:
-        """Return the values of the parameters, in order."""
         arrays = self.arrays
         return [
             _ENCODERS[arrays[name]](params[name]) if name in arrays else params[name]
@@ -69,7 +68,6 @@ def parts(file: str) -> Mapping[str, str]:
 
 
 def compile_query(name: str, text: str, description: str = "") -> Query:
-    """Compile a statement with numbered parameters."""
     numbers: dict[str, int] = {}
     arrays: dict[str, str] = {}
 

@@ -151,7 +151,6 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         return self._waiters.waiting((frozenset(self._queues), frozenset(self.handlers)))
 
     def note_queue(self, queue: str) -> None:
-        """Remember that a queue has new tasks."""
         if not self._queues:
             self._notified_queues.add(queue)
 

@@ -127,7 +127,6 @@ def duration_chart(report: WorkflowHistoryReport) -> BarChart:
 
 
 def histogram_chart(report: DurationReport) -> BarChart:
-    """Return how long executions of nodes took, by how they ended."""
     peak = max((bucket.completed + bucket.failed for bucket in report.buckets), default=0)
     bounds = [bucket.up_to_seconds for bucket in report.buckets]
     labels = [_bound(bounds, index) for index in range(len(bounds))]

@@ -44,7 +44,6 @@ class DrainPage:
 
 
 def drain_page(view: FleetRecord, service_id: str) -> DrainPage:
-    """Return what a drain of a live service would do."""
     member = find_live_service(view, service_id)
     is_worker = isinstance(member, WorkerRecord)
     if is_worker:
@@ -67,7 +66,6 @@ def drain_page(view: FleetRecord, service_id: str) -> DrainPage:
 
 
 def undrain_page(view: FleetRecord, service_id: str) -> DrainPage:
-    """Return what the end of a drain would do."""
     member = find_live_service(view, service_id)
     return DrainPage(
         title=f"Undrain {format_name(member)}",

@@ -31,7 +31,6 @@ class JobRow:
 
     @property
     def duration(self) -> Duration | None:
-        """Return how long its run takes, or took."""
         job = self.record
         began = job.started_at if job.resumed_at is None else job.resumed_at
         return duration(began, job.finished_at, job.read_at)

@@ -20,13 +20,11 @@ class ListQuery:
     address: ClassVar[str]
 
     def path(self, **changes: str) -> str:
-        """Return the address of this list, or of another page of it."""
         texts = {part.name: getattr(self, part.name) for part in fields(self)}
         return with_query(self.address, **texts | changes)
 
     @property
     def is_filtered(self) -> bool:
-        """Return whether anything is left out."""
         return self.path() != self.address
 
 

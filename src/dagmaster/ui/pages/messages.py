@@ -96,7 +96,6 @@ def offline_page() -> MessagePage:
 
 
 def cross_site_page(path: str, query: str) -> ForwardPage:
-    """Return the page that a link on another site leads to first."""
     return ForwardPage(target=join_query(path, query))
 
 

@@ -60,7 +60,6 @@ class NodeRow:
 
     @property
     def detail(self) -> str:
-        """Return what is special about the node, in a few words."""
         node = self.record
         if node.skip_reason is not None:
             return node.skip_reason.value.replace("_", " ")
