@@ -156,10 +156,8 @@ def test_what_the_architecture_places_in_a_file_is_there(names, path):
 LARGER_SINCE_CODE_IS_WRAPPED_AT_110 = {
     "authoring/python/futures.py",
     "bootstrap/__init__.py",
-    "engine/diagnosis/active_nodes.py",
     "engine/model.py",
     "geo/fathom/handlers.py",
-    "geo/vector/geometry_cleaning.py",
     "session/context.py",
     "orchestrator/service.py",
     "settings/groups.py",

@@ -409,10 +409,8 @@ def _stopping(node: Node, out: InFlightTask, context: DiagnosisContext) -> Reaso
 
 def being_cancelled(cancel: JsonObject) -> Reason:
     who, data = cancel.get("message"), {"by": cancel.get("by")}
-    sentence = f"being {who}; what runs was asked to stop"
-    return Reason(
-        code=ReasonCode.STOPPING, sentence=f"is {sentence}", group_sentence=f"are {sentence}", data=data
-    )
+    text = f"being {who}; what runs was asked to stop"
+    return Reason(code=ReasonCode.STOPPING, sentence=f"is {text}", group_sentence=f"are {text}", data=data)
 
 
 def _format_cancel(verb: str, cancel: JsonObject | None) -> str:
@@ -439,12 +437,11 @@ def deciding(detail: str = "") -> Reason:
 
 
 def not_started(job: Job) -> Reason:
-    data = {"status": job.status.value}
     return Reason(
         code=ReasonCode.NOT_STARTED,
         sentence="waits for the job to start",
         group_sentence="wait for the job to start",
-        data=data,
+        data={"status": job.status.value},
     )
 
 

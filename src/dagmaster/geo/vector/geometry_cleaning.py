@@ -10,29 +10,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyproj
 import shapely
 
 from dagmaster.errors import invalid_input
-from dagmaster.geo.vector import antimeridian, curves, map_discontinuities
+from dagmaster.geo.vector import antimeridian, curves
+from dagmaster.geo.vector.reprojection import Reprojection, bbox_in_crs, crs_label
 from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyproj
+
     from dagmaster.geo.vector.models import GeometryRules
 
 MAX_PROBLEMS: Final = 20
 """How many problems are listed. All are counted."""
-MAX_METRES: Final = 5e7
-"""The Earth's circumference is 4e7: coordinates beyond are not places, such as a pole in Mercator."""
-ROUND_TRIP_DEGREES: Final = 1e-5
-"""About a metre: the tolerance of a point transformed to another CRS and back."""
 MAX_LONGITUDE: Final = 3 * 360.0
 """Degrees: files that cross the antimeridian continue beyond 180, but not for turns."""
-DEGREES: Final = "OGC:CRS84"
-_OGC_CODES: Final = {"CRS84": 4326, "CRS83": 4269, "CRS27": 4267}
-"""The EPSG codes of the same systems with latitude first."""
 
 
 @dataclass(slots=True)
@@ -56,7 +51,7 @@ class GeometryCleaner:
         self._rules = rules
         self._reprojection = Reprojection(source, target)
         self._target = target
-        self._clip_area = None if rules.clip_bbox is None else _bbox_in_crs(rules.clip_bbox, source)
+        self._clip_area = None if rules.clip_bbox is None else bbox_in_crs(rules.clip_bbox, source)
         self.report = CleaningReport()
         self._has_heights: bool | None = None
 
@@ -312,75 +307,6 @@ class GeometryCleaner:
             )
 
 
-class Reprojection:
-    """A transformation from one CRS to another, x before y in both. Heights are not changed."""
-
-    def __init__(self, source: pyproj.CRS, target: pyproj.CRS) -> None:
-        self._source, self._target = source, target
-        self.is_same = source.equals(target, ignore_axis_order=True)
-        self.is_from_projected = not self.is_same and not source.is_geographic
-        self.is_from_degrees = source.is_geographic and not target.is_geographic
-        try:
-            self._transformer = pyproj.Transformer.from_crs(source, target, always_xy=True)
-        except pyproj.exceptions.ProjError as error:
-            raise invalid_input(
-                f"there is no transformation from {crs_label(source)}, the CRS of the file, to"
-                f" {crs_label(target)}:"
-                f" correct the CRS of the file, or choose another target_crs{library_words('PROJ', error)}"
-            ) from error
-
-    def apply(self, geometries: Any) -> tuple[Any, Any]:
-        """Return the transformed geometries, and which of them the target cannot represent."""
-        is_lost = np.zeros(len(geometries), dtype=bool)
-        if self.is_same:
-            return geometries, is_lost
-        projected = np.empty_like(geometries)
-        for has_z in (False, True):
-            group = shapely.has_z(geometries) == has_z
-            if group.any():
-                projected[group] = shapely.transform(
-                    geometries[group], self._transform_points, include_z=has_z
-                )
-        before, owner = shapely.get_coordinates(geometries, return_index=True)
-        after = shapely.get_coordinates(projected)
-        is_lost[np.unique(owner[self._find_lost_points(before, after)])] = True
-        if not self._target.is_geographic:
-            is_lost |= map_discontinuities.find_torn(
-                geometries, projected, self._transform_points, self._unit_metres
-            )
-        return projected, is_lost
-
-    def area_of_use(self) -> Any:
-        """Return the area of use of the target, in the coordinates of the source."""
-        area = self._target.area_of_use
-        return None if area is None else _bbox_in_crs(area.bounds, self._source)
-
-    def _transform_points(self, points: Any) -> Any:
-        transformed = points.copy()
-        transformed[:, 0], transformed[:, 1] = self._transformer.transform(points[:, 0], points[:, 1])
-        return transformed
-
-    @property
-    def _unit_metres(self) -> float:
-        return float(self._target.axis_info[0].unit_conversion_factor or 1.0)
-
-    def _find_lost_points(self, before: Any, after: Any) -> Any:
-        is_lost = ~np.isfinite(after).all(axis=1)
-        if not self._target.is_geographic:
-            with np.errstate(invalid="ignore"):
-                is_lost |= (np.abs(after) * self._unit_metres > MAX_METRES).any(axis=1)
-            back = np.column_stack(self._transformer.transform(after[:, 0], after[:, 1], direction="INVERSE"))
-            tolerance = ROUND_TRIP_DEGREES if self._source.is_geographic else 1.0
-            with np.errstate(invalid="ignore"):
-                distance = np.abs(back - before)
-            if self._source.is_geographic:
-                # 180 and -180 are one meridian, and at a pole every longitude is correct.
-                distance[:, 0] = np.minimum(distance[:, 0], np.abs(360 - distance[:, 0]))
-                distance[np.abs(before[:, 1]) > 90 - ROUND_TRIP_DEGREES, 0] = 0
-            is_lost |= ~(distance <= tolerance).all(axis=1)
-        return is_lost
-
-
 def keep_dimension(result: Any, original: Any) -> Any:
     """Return the parts of a result with the dimension of the original: areas of an area. It may be empty."""
     dimension = shapely.get_dimensions(original)
@@ -398,56 +324,3 @@ def keep_dimension(result: Any, original: Any) -> Any:
         return result
     combine = {0: shapely.multipoints, 1: shapely.multilinestrings, 2: shapely.multipolygons}[dimension]
     return parts[0] if len(parts) == 1 else combine(parts)
-
-
-def lon_lat_bounds(bounds: Sequence[float] | None, crs: pyproj.CRS) -> list[float] | None:
-    """Transform bounds to a bbox in degrees."""
-    if bounds is None:
-        return None
-    if not crs.equals(pyproj.CRS.from_user_input("EPSG:4326"), ignore_axis_order=True):
-        transformer = pyproj.Transformer.from_crs(crs, DEGREES, always_xy=True)
-        left, bottom, right, top = bounds
-        bounds = transformer.transform_bounds(left, bottom, right, top, densify_pts=21)
-    west, south, east, north = (round(float(side), 9) for side in bounds)
-    return [max(west, -180.0), max(south, -90.0), min(east, 180.0), min(north, 90.0)]
-
-
-def crs_label(crs: pyproj.CRS) -> str:
-    """Return `EPSG:3857` if the CRS has a code, else its name."""
-    code = crs.to_authority()
-    return crs.name if code is None else ":".join(code)
-
-
-def find_srid(crs: pyproj.CRS) -> int | None:
-    """Return the EPSG code of the horizontal part of a CRS; None if it has none. Tables store x before y."""
-    if crs.is_bound and crs.source_crs is not None:
-        return find_srid(crs.source_crs)
-    if crs.is_compound:
-        return find_srid(crs.sub_crs_list[0])
-    authority = crs.to_authority()
-    if authority is not None and authority[0] == "OGC" and authority[1] in _OGC_CODES:
-        return _OGC_CODES[authority[1]]
-    code = crs.to_epsg()
-    return None if code is None else int(code)
-
-
-def _bbox_in_crs(bbox: Sequence[float], crs: pyproj.CRS) -> Any:
-    """Return a bbox in degrees as a polygon in a CRS, with curved sides where the CRS requires."""
-    west, south, east, north = bbox
-    if not (west != east and south < north):
-        raise invalid_input(f"the bbox {list(bbox)} is empty: expected west, south, east, north in degrees")
-    if crs.is_geographic:
-        # West greater than east crosses the antimeridian.
-        spans = [(west, east)] if west < east else [(west, 180.0), (-180.0, east)]
-        return shapely.union_all([shapely.box(left, south, right, north) for left, right in spans])
-    box = shapely.box(west, south, east if west < east else east + 360, north)
-    projected, is_lost = Reprojection(pyproj.CRS.from_user_input(DEGREES), crs).apply(
-        np.array([shapely.segmentize(box, 1.0)], dtype=object)
-    )
-    if is_lost.any():
-        raise invalid_input(
-            f"the bbox {list(bbox)} reaches beyond what {crs_label(crs)}, the CRS of the file, can represent:"
-            " use a smaller one"
-        )
-    shapely.prepare(projected)
-    return projected[0]

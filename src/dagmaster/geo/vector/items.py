@@ -19,7 +19,7 @@ from dagmaster.geo.rules.stac_items import (
     collection_link,
     projection_code,
 )
-from dagmaster.geo.vector.geometry_cleaning import lon_lat_bounds
+from dagmaster.geo.vector.reprojection import lon_lat_bounds
 
 if TYPE_CHECKING:
     from dagmaster.ports.tables import TableInfo

@@ -15,7 +15,6 @@ from dagmaster.geo.rules import arrow_features
 from dagmaster.geo.rules.bounding_boxes import bbox_union
 from dagmaster.geo.stac.item_builder import new_collection
 from dagmaster.geo.vector import columns, dataset_files, generalization, items, preparation, readers
-from dagmaster.geo.vector.geometry_cleaning import crs_label, find_srid, lon_lat_bounds
 from dagmaster.geo.vector.models import (
     Chunk,
     Described,
@@ -26,6 +25,7 @@ from dagmaster.geo.vector.models import (
     TableSchema,
     VectorSource,
 )
+from dagmaster.geo.vector.reprojection import crs_label, find_srid, lon_lat_bounds
 from dagmaster.ports.table_schemas import TableSpec, check_table
 
 if TYPE_CHECKING:

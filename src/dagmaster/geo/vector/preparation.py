@@ -18,7 +18,8 @@ import shapely
 from dagmaster.errors import invalid_input
 from dagmaster.geo.rules import arrow_features
 from dagmaster.geo.vector import columns
-from dagmaster.geo.vector.geometry_cleaning import GeometryCleaner, crs_label, find_srid
+from dagmaster.geo.vector.geometry_cleaning import GeometryCleaner
+from dagmaster.geo.vector.reprojection import crs_label, find_srid
 from dagmaster.ports.table_schemas import SINGLE, TableSpec
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pyproj
 import pytest
 import shapely
 
-from dagmaster.geo.vector.geometry_cleaning import Reprojection
+from dagmaster.geo.vector.reprojection import Reprojection
 from dagmaster.ports.footprints import footprint_geometry
 from tests.unit.geo.vector.test_bad_input import geoparquet, refused
 from tests.unit.geo.vector.test_natural_earth import area, collection, loaded, shapes_of
