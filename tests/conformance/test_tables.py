@@ -71,12 +71,8 @@ def test_a_table_is_made_once(tables, name):
     assert tables.create(spec(name)) is False
     info = tables.describe(name)
     assert info is not None
-    assert (info.rows, info.chunks, info.bbox, info.spec.srid) == (0, (), None, 4326)
-    assert (info.spec.columns, info.spec.geometry_type, info.spec.geometry_column) == (
-        {"name": "text"},
-        "Point",
-        "geometry",
-    )
+    assert (info.rows, info.chunks, info.bbox, info.srid) == (0, (), None, 4326)
+    assert (info.columns, info.geometry_type, info.geometry_column) == ({"name": "text"}, "Point", "geometry")
     assert tables.read(name).num_rows == 0
 
 
@@ -190,7 +186,7 @@ def test_every_type_comes_back_as_it_went(tables, name):
             assert back == values, kind
     info = tables.describe(name)
     assert info is not None
-    assert dict(info.spec.columns) == kinds
+    assert dict(info.columns) == kinds
     shapes = shapely.from_wkb(rows["geometry"].to_pylist())
     assert [None if one is None else one.wkt for one in shapes] == ["POINT (1 2)", "POINT EMPTY", None]
 
@@ -213,7 +209,7 @@ def test_every_geometry_comes_back_as_it_went(tables, name, heights):
     assert shapely.equals_identical(rows, shapes).all()
     info = tables.describe(name)
     assert info is not None
-    assert (info.spec.geometry_type, info.spec.srid) == ("Geometry Z" if heights else "Geometry", 3857)
+    assert (info.geometry_type, info.srid) == ("Geometry Z" if heights else "Geometry", 3857)
 
 
 def test_bytes_may_come_in_the_other_order(tables, name):
@@ -236,7 +232,7 @@ def test_a_column_may_have_any_name(tables, name):
     assert [raster[one] for one in NASTY] == list(range(len(NASTY)))
     info = tables.describe(name)
     assert info is not None
-    assert list(info.spec.columns) == NASTY
+    assert list(info.columns) == NASTY
 
 
 @pytest.mark.parametrize(

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from dagmaster.ports.table_schemas import TableSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.ports.table_schemas import TableSpec
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableInfo:
-    """The content of a table. The bbox is in its own coordinate system."""
+class TableInfo(TableSpec):
+    """A table and its content. The bbox is in its own coordinate system."""
 
-    spec: TableSpec
     href: str
     rows: int
     chunks: tuple[str, ...] = ()
     bbox: tuple[float, float, float, float] | None = None
     media_type: str = ""
+
+    @classmethod
+    def of(cls, spec: TableSpec, **content: Any) -> Self:
+        """Return the table of a spec with its content."""
+        return cls(**{one.name: getattr(spec, one.name) for one in fields(spec)}, **content)
 
 
 class Tables(Protocol):

@@ -104,8 +104,8 @@ class ParquetTables:
                 return None
             infos = {file.stem: arrow_features.read_file_info(file) for file in self._chunks(table)}
             boxes = [info.bbox for info in infos.values() if info.bbox is not None]
-            return TableInfo(
-                spec=spec,
+            return TableInfo.of(
+                spec,
                 href=self._folder(table).absolute().as_uri(),
                 rows=sum(info.rows for info in infos.values()),
                 chunks=tuple(infos),

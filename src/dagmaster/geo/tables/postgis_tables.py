@@ -140,8 +140,8 @@ class PostgisTables:
             ).format(sql.Identifier(CHUNK_COLUMN), sql.Identifier(spec.geometry_column), _identifier(table))
             rows = connection.execute(command).fetchall()
         boxes = [(row[2], row[3], row[4], row[5]) for row in rows if row[2] is not None]
-        return TableInfo(
-            spec=spec,
+        return TableInfo.of(
+            spec,
             href=self._href(table),
             rows=sum(row[1] for row in rows),
             chunks=tuple(row[0] for row in rows),

@@ -46,9 +46,9 @@ def table_item(
     provenance = Provenance.of_task(
         ctx, [(source["href"], str(source.get("sha256", "")))] if "href" in source else []
     )
-    bbox = lon_lat_bounds(info.bbox, pyproj.CRS.from_epsg(info.spec.srid))
-    columns = [{"name": name, "type": kind} for name, kind in info.spec.columns.items()]
-    columns.append({"name": info.spec.geometry_column, "type": info.spec.geometry_type})
+    bbox = lon_lat_bounds(info.bbox, pyproj.CRS.from_epsg(info.srid))
+    columns = [{"name": name, "type": kind} for name, kind in info.columns.items()]
+    columns.append({"name": info.geometry_column, "type": info.geometry_type})
     item: dict[str, Any] = {
         "type": "Feature",
         "stac_version": STAC_VERSION,
@@ -59,9 +59,9 @@ def table_item(
         "properties": {
             **_datetime_properties(when, source.get("modified")),
             **({} if title is None else {"title": title}),
-            **projection_code(info.spec.srid),
+            **projection_code(info.srid),
             "table:columns": columns,
-            "table:primary_geometry": info.spec.geometry_column,
+            "table:primary_geometry": info.geometry_column,
             "table:row_count": info.rows,
             **provenance_properties(
                 provenance, installed_versions("dagmaster", "pyogrio", "shapely", "pyproj")
@@ -70,7 +70,7 @@ def table_item(
         "assets": {
             "data": {
                 "href": info.href,
-                "title": f"The table {info.spec.name}",
+                "title": f"The table {info.name}",
                 **({"type": info.media_type} if info.media_type else {}),
                 "roles": ["data"],
             }
