@@ -40,6 +40,8 @@ OWN = {
     "check_health", "close", "deregister_worker", "register_worker", "renew_worker", "submit", "wait", "watch_jobs",
 }  # fmt: skip
 """Methods that only clients have."""
+LOCAL = {"audit_outputs"}
+"""Functions about files of this machine: their commands refuse a server."""
 
 
 def called_by_commands() -> set[str]:
@@ -55,7 +57,7 @@ def methods() -> list[str]:
 
 def test_every_function_that_a_command_calls_is_a_method():
     assert len(called_by_commands()) > 20
-    assert called_by_commands() <= set(methods())
+    assert called_by_commands() - LOCAL <= set(methods())
 
 
 @pytest.mark.parametrize("name", sorted(set(methods()) - OWN))
