@@ -67,11 +67,11 @@ NOT_CLEANED_YET: Final[dict[str, frozenset[str]]] = {
 
 
 PHRASES: Final = {
-    r"\bbeside\b": (0, "next to; besides; in addition to"),
-    r"\bthose of\b": (0, "the noun again, or a possessive"),
-    r"\bis none\b": (3, "without one; no X; does not exist"),
-    r", too\b(?! (deep|large|long|small))": (1, "also"),
-    r"\bof (its|their) own\b": (6, "separate, dedicated, its own X"),
+    r"\bbeside\b": (5, "next to; besides; in addition to"),
+    r"\bthose of\b": (20, "the noun again, or a possessive"),
+    r"\bis none\b": (6, "without one; no X; does not exist"),
+    r", too\b(?! (deep|large|long|small))": (6, "also"),
+    r"\bof (its|their) own\b": (10, "separate, dedicated, its own X"),
 }
 """Turns of phrase that other projects do without: how often they may be in code and documents, and what to write."""
 
