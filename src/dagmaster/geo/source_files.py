@@ -14,7 +14,7 @@ from dagmaster.errors import BlobNotFound, BlobsUnavailable, PermanentError, inv
 from dagmaster.geo.stac_inputs import collect_items
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from dagmaster.ports.blob_uris import BlobUri
@@ -150,21 +150,6 @@ def local_file(ctx: HandlerContext, uri: BlobUri) -> LocalFile:
     except BlobNotFound as error:
         raise invalid_input(str(error)) from error
     return LocalFile(uri=uri, path=target, size=fetched.size, sha256=fetched.sha256)
-
-
-def local_files(ctx: HandlerContext, hrefs: Sequence[str]) -> list[LocalFile]:
-    """Return several sources as local files, in this order. An error names the source that it is about."""
-    files = []
-    for number, href in enumerate(hrefs, 1):
-        ctx.raise_if_cancelled()
-        ctx.progress(number - 1, len(hrefs), f"source {number} of {len(hrefs)}")
-        try:
-            uri = ctx.blobs.resolve(href)
-        except BlobNotFound as error:
-            raise invalid_input(str(error)) from error
-        with name_in_errors(uri):
-            files.append(local_file(ctx, uri))
-    return files
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from dagmaster.geo.provenance import multihash
 from dagmaster.geo.raster.cog_output import CogParams, CogResult
 from dagmaster.geo.raster.grids import Grid, raster_grid
 from dagmaster.geo.raster.windowed_cog import Layout, publish_windowed_cog
-from dagmaster.geo.source_files import local_files
+from dagmaster.geo.source_files import LocalFile, local_file
 from tests.unit.geo.raster.raster_context import UTM, UTM_25S, HandlerHarness, numbers
 
 if TYPE_CHECKING:
@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 
     from rasterio.windows import Window
 
+    from dagmaster.sdk.handler_context import HandlerContext
+
 SIDE = 128
+
+
+def local_files(ctx: HandlerContext, hrefs: list[str]) -> list[LocalFile]:
+    return [local_file(ctx, ctx.blobs.resolve(href)) for href in hrefs]
 
 
 @pytest.fixture
