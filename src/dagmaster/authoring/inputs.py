@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import re
 from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
-
-from dagmaster.authoring.input_defaults import fill_defaults, has_defaults
-from dagmaster.authoring.input_schema import (
-    CONSTRAINT_FORMATS,
-    CONSTRAINTS,
-    TEXT_FORMATS,
-    input_schema,
-    inputs_schema,
-)
-from dagmaster.authoring.input_validator import input_validator
-from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
-from dagmaster.authoring.source_document import document_from_data, entries
-from dagmaster.authoring.validation_messages import MAX_PROBLEMS
+from dagmaster.authoring.check_budget import CheckBudget, CheckStopped
+from dagmaster.authoring.input_defaults import DefaultsFiller, has_defaults
+from dagmaster.authoring.input_schema import TEXT_FORMATS, input_schema, inputs_schema
+from dagmaster.authoring.input_validator import Uncheckable, input_validator, with_budget
+from dagmaster.authoring.source_document import document_from_data
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
 from dagmaster.errors.source_map import format_path, truncate
 from dagmaster.errors.suggestions import did_you_mean
+from dagmaster.patterns import compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from collections.abc import Set as AbstractSet
 
-    from dagmaster.authoring.schema import InputModel
-    from dagmaster.authoring.source_document import Document, Path
+    from dagmaster.authoring.source_document import Path
     from dagmaster.engine.graph import Graph
     from dagmaster.json_types import JsonObject, JsonValue
 
-_NUMBERS: Final = frozenset({"integer", "number"})
-_GO_WITH: Final[dict[str, frozenset[str]]] = {
-    "pattern": frozenset({"string", *TEXT_FORMATS}),
-    "minimum": _NUMBERS,
-    "maximum": _NUMBERS,
-    "items": frozenset({"array"}),
-    "properties": frozenset({"object"}),
-}
-_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "$schema"})
+MAX_PROBLEMS: Final = 100
+"""Problems of the inputs of one job that are collected."""
+_SHOWN_CHARACTERS: Final = 120
+_SHOWN_CHOICES: Final = 100
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _TYPES: Final = {
     "string": "text",
     "integer": "a whole number",
@@ -62,36 +46,93 @@ _TYPES: Final = {
 }
 
 
-def accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
-    """Return the inputs of a job with all defaults applied; raise `InputsInvalid` with every problem."""
-    if not values and not graph.inputs:
+def accept_inputs(
+    graph: Graph, values: Mapping[str, JsonValue], budget: CheckBudget | None = None
+) -> JsonObject:
+    """Return the inputs of a job with all defaults applied; raise `InputsInvalid` with the first problems.
+
+    With a budget, `CheckStopped` is raised at its end: who gives one decides what follows.
+    """
+    return accept_values(graph.inputs, values, budget)
+
+
+def accept_values(
+    definitions: Mapping[str, Mapping[str, JsonValue]],
+    values: Mapping[str, JsonValue],
+    budget: CheckBudget | None = None,
+) -> JsonObject:
+    """Do what `accept_inputs` does, with the definitions of the inputs."""
+    if not values and not definitions:
         return {}
     try:
         document_from_data(dict(values))
     except WorkflowInvalid as invalid:
         raise InputsInvalid([replace(problem, file="") for problem in invalid.problems]) from None
-    inputs = _with_defaults(values, graph.inputs)
-    problems = input_problems(graph.inputs, inputs)
+    inputs = _with_defaults(values, definitions)
+    problems = input_problems(definitions, inputs, budget)
     if problems:
         raise InputsInvalid(problems)
-    return {name: _with_inner_defaults(value, graph.inputs[name]) for name, value in inputs.items()}
+    filled: JsonObject = {}
+    for name, value in inputs.items():
+        try:
+            filled[name] = _with_inner_defaults(value, definitions[name], budget or CheckBudget())
+        except CheckStopped as stopped:
+            if budget is not None:
+                raise
+            raise InputsInvalid([_stopped(stopped, name)]) from None
+    return filled
 
 
 def input_problems(
-    definitions: Mapping[str, Mapping[str, JsonValue]], values: Mapping[str, JsonValue]
+    definitions: Mapping[str, Mapping[str, JsonValue]],
+    values: Mapping[str, JsonValue],
+    budget: CheckBudget | None = None,
 ) -> list[Problem]:
     """Return what is wrong with the inputs of a job: unknown names, missing values, wrong values."""
+    unknown = list(islice((name for name in values if name not in definitions), MAX_PROBLEMS))
     problems = [
         Problem(message=f"unknown input {name!r}", path=name, hint=did_you_mean(name, definitions))
-        for name in values
-        if name not in definitions
+        for name in unknown
     ]
     known = _with_defaults(
         {name: value for name, value in values.items() if name in definitions}, definitions
     )
-    for error in _validator(json.dumps(inputs_schema(definitions))).iter_errors(known):
-        problems += _describe_errors(error, definitions)
+    schema = inputs_schema(definitions)
+    validator = with_budget(_validator(json.dumps(schema)), budget or CheckBudget())
+    properties: Any = schema["properties"]
+    for name, value in known.items():
+        try:
+            for error in validator.descend(value, properties[name], path=name):
+                problems += _describe_errors(error, definitions)
+                if len(problems) > MAX_PROBLEMS:
+                    return [*dict.fromkeys(problems[:MAX_PROBLEMS]), _more_problems()]
+        except Uncheckable as error:
+            problems.append(
+                Problem(
+                    message=f"the value cannot be checked: {error}",
+                    path=name,
+                    hint="publish the workflow again with another schema of this input",
+                )
+            )
+        except CheckStopped as stopped:
+            if budget is not None:
+                raise
+            return [*dict.fromkeys(problems), _stopped(stopped, name)]
+    required: Any = schema["required"]
+    problems += [_missing(name, (), definitions) for name in required if name not in known]
     return list(dict.fromkeys(problems))
+
+
+def _stopped(stopped: CheckStopped, name: str) -> Problem:
+    return Problem(
+        message=f"the check of input {name!r} was stopped after {stopped.limit:,} steps",
+        path=name,
+        hint="make the value or its schema smaller: a step is one keyword of the schema on one part of the value",
+    )
+
+
+def _more_problems() -> Problem:
+    return Problem(message=f"there are more problems: these are the first {MAX_PROBLEMS}")
 
 
 def _with_defaults(
@@ -103,13 +144,9 @@ def _with_defaults(
     return {**defaults, **values}
 
 
-def _with_inner_defaults(value: Any, definition: Mapping[str, Any]) -> JsonValue:
+def _with_inner_defaults(value: Any, definition: Mapping[str, Any], budget: CheckBudget) -> JsonValue:
     schema = input_schema(definition) if isinstance(value, dict | list) else {}
-    return fill_defaults(value, schema, _fits) if has_defaults(schema) else value
-
-
-def _fits(value: Any, schema: Any) -> bool:
-    return bool(input_validator(schema).is_valid(value))
+    return DefaultsFiller(budget).fill(value, schema) if has_defaults(schema) else value
 
 
 def parse_input(graph: Graph, name: str, text: str) -> Any:
@@ -138,160 +175,9 @@ def read_json(text: str) -> JsonValue:
     return value
 
 
-def check_inputs(
-    document: Document,
-    inputs: Mapping[str, InputModel],
-    wrong: AbstractSet[str] = frozenset(),
-    *,
-    is_stored: bool = False,
-) -> list[Problem]:
-    """Check input definitions and their defaults. Those in `wrong` are reported already.
-
-    `is_stored`: not the defaults, which were valid when the definition was published.
-    """
-    problems: list[Problem] = []
-    for name, model in inputs.items():
-        path: Path = ("inputs", name)
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            message = "an input's name is made of letters, digits and _, and starts with no digit"
-            problems.append(document.problem(message, path, at_key=True))
-        elif name not in wrong and len(problems) <= MAX_PROBLEMS:
-            problems += _check_keys(document, model, path) or (
-                [] if is_stored else _check_values(document, model, path)
-            )
-    return problems
-
-
-def _check_keys(document: Document, model: InputModel, path: Path) -> list[Problem]:
-    """Check that the keys of an input go together, and make a JSON Schema."""
-    problems: list[Problem] = []
-    for key, kinds in _GO_WITH.items():
-        if getattr(model, key) is not None and model.type not in kinds:
-            message = f"{key} goes with type {' or '.join(sorted(kinds))}, not with {model.type}"
-            problems.append(document.problem(message, (*path, key), at_key=True))
-    if model.pattern is not None:
-        problems += _check_pattern(document, model.pattern, (*path, "pattern"))
-    if model.minimum is not None and model.maximum is not None and model.minimum > model.maximum:
-        problems.append(document.problem("minimum is more than maximum: no number fits", (*path, "minimum")))
-    problems += _check_constraints(document, model, (*path, "constraints"))
-    # Only these contain user-written JSON Schema; checking every input took a third of the compile time.
-    written = {key: getattr(model, key) for key in ("items", "properties", "constraints")}
-    for key, value in written.items():
-        problems += _check_written(document, value, path, key)
-    if problems or all(value is None for value in written.values()):
-        return problems
-    return _check_schema(document, model, path)
-
-
-def _check_written(document: Document, value: JsonValue, path: Path, key: str) -> list[Problem]:
-    """Check the patterns and references in JSON Schema that a user wrote."""
-    problems: list[Problem] = []
-    for place, pattern, longest in _patterns_in(value):
-        # An invalid pattern is reported later, as a schema error.
-        with contextlib.suppress(re.error, OverflowError, RecursionError):
-            re.compile(pattern)
-            problems += _check_pattern(document, pattern, (*path, key, *place), longest)
-    for place in _references_in(value):
-        message = f"{format_path((key, *place))}: references are not allowed in this schema"
-        problems.append(document.problem(message, (*path, key)))
-    return problems
-
-
-def _check_schema(document: Document, model: InputModel, path: Path) -> list[Problem]:
-    schema = input_schema(model.model_dump(exclude_unset=True, exclude={"default", "enum"}))
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        # The best match of many errors is deep inside; its path locates it in the file.
-        inside = tuple(error.absolute_path)
-        if inside and inside[0] in CONSTRAINTS:
-            inside = ("constraints", *inside)
-        message = f"not a JSON Schema: {truncate(error.message, 200)}"
-        return [document.problem(message, (*path, *inside))]
-    return []
-
-
-def _check_constraints(document: Document, model: InputModel, path: Path) -> list[Problem]:
-    problems: list[Problem] = []
-    for key, value in (model.constraints or {}).items():
-        kinds = CONSTRAINTS.get(key)
-        if kinds is None:
-            hint = did_you_mean(key, CONSTRAINTS)
-            problems.append(
-                document.problem(
-                    f"{key!r} is not a constraint of inputs", (*path, key), at_key=True, hint=hint
-                )
-            )
-        elif model.type not in kinds:
-            message = f"{key} goes with type {' or '.join(sorted(kinds))}, not with {model.type}"
-            problems.append(document.problem(message, (*path, key), at_key=True))
-        elif key == "format" and value not in sorted(CONSTRAINT_FORMATS):
-            message = (
-                f"format is one of {', '.join(sorted(CONSTRAINT_FORMATS))}; uri, date and date-time are types"
-            )
-            problems.append(document.problem(message, (*path, key)))
-    return problems
-
-
-def _check_pattern(document: Document, pattern: str, path: Path, longest: int = 1) -> list[Problem]:
-    """Check that a pattern is valid and that matching is bounded."""
-    try:
-        if longest_text(pattern) >= longest:
-            return []
-    except (re.error, OverflowError, RecursionError) as error:
-        return [document.problem(f"pattern is not a regular expression: {error}", path)]
-    message = "matching this pattern may never end: do not repeat a repetition or an alternation"
-    hint = "put a separator between the repetitions, as in ^[a-z]+(-[a-z]+)*$"
-    return [document.problem(message, path, hint=hint)]
-
-
-def _patterns_in(schema: JsonValue, place: Path = ()) -> list[tuple[Path, str, int]]:
-    """Return the patterns in a schema, and the text length that each must handle: keys are unbounded."""
-    patterns: list[tuple[Path, str, int]] = []
-    for key, inner in entries(schema):
-        if key == "pattern" and isinstance(inner, str):
-            patterns.append(((*place, key), inner, 1))
-        elif key == "patternProperties" and isinstance(inner, dict):
-            patterns += [((*place, key, pattern), pattern, MAX_PATTERN_TEXT) for pattern in inner]
-        patterns += _patterns_in(inner, (*place, key))
-    return patterns
-
-
-def _check_values(document: Document, model: InputModel, path: Path) -> list[Problem]:
-    """Check that the default and each enum value fit."""
-    problems: list[Problem] = []
-    definition = model.model_dump(exclude_unset=True)
-    if model.enum is not None:
-        alone = input_validator(input_schema({**definition, "enum": None}))
-        for index, value in enumerate(model.enum):
-            reasons = [_describe_mismatch(error) for error in alone.iter_errors(value)]
-            problems += [document.problem(f"enum: {reason}", (*path, "enum", index)) for reason in reasons]
-    if "default" in model.model_fields_set:
-        validator = input_validator(input_schema(definition))
-        reasons = [_describe_mismatch(error) for error in validator.iter_errors(model.default)]
-        hint = (
-            "leave it out, and write `| default(…)` where the input is used" if model.default is None else ""
-        )
-        problems += [
-            document.problem(f"the default does not fit: {reason}", (*path, "default"), hint=hint)
-            for reason in reasons
-        ]
-    return problems
-
-
-def _references_in(schema: JsonValue, place: Path = ()) -> list[Path]:
-    """Return the paths of `$ref` and similar keys: they could point anywhere, or at themselves."""
-    references: list[Path] = []
-    for key, inner in entries(schema):
-        if key in _REFERENCES and isinstance(inner, str):
-            references.append((*place, key))
-        references += _references_in(inner, (*place, key))
-    return references
-
-
 @lru_cache(maxsize=64)
 def _validator(schema: str) -> Any:
-    return input_validator(json.loads(schema))
+    return input_validator(json.loads(schema), CheckBudget())
 
 
 def _describe_errors(error: Any, definitions: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
@@ -302,9 +188,7 @@ def _describe_errors(error: Any, definitions: Mapping[str, Mapping[str, Any]]) -
         return [_missing(name, place, definitions) for name in missing]
     if place and definitions[place[0]].get("secret"):
         return [Problem(message=f"the value does not fit ({error.validator})", path=format_path(place))]
-    return [
-        Problem(message=_describe_mismatch(error), path=format_path(place), text=_text_of(error.instance))
-    ]
+    return [Problem(message=describe_mismatch(error), path=format_path(place), text=_text_of(error.instance))]
 
 
 def _missing(name: str, place: Path, definitions: Mapping[str, Mapping[str, Any]]) -> Problem:
@@ -316,7 +200,7 @@ def _missing(name: str, place: Path, definitions: Mapping[str, Mapping[str, Any]
     )
 
 
-def _describe_mismatch(error: Any) -> str:
+def describe_mismatch(error: Any) -> str:
     """Describe a JSON Schema error in plain words."""
     expected, value = error.validator_value, _text_of(error.instance) or "a mapping"
     match error.validator:
@@ -325,9 +209,9 @@ def _describe_mismatch(error: Any) -> str:
         case "format":
             return f"{value} is not {_TYPES.get(str(expected), str(expected))}"
         case "enum":
-            choices = ", ".join(_text_of(name) or "{…}" for name in expected)
+            choices = ", ".join(_text_of(name) or "{…}" for name in expected[:_SHOWN_CHOICES])
             return f"{value} is not one of {truncate(choices, 200)}"
-        case "pattern" if len(error.instance) <= longest_text(expected):
+        case "pattern" if compile_pattern(expected).fits(error.instance):
             return f"{value} does not match the pattern {expected}"
         case "minimum":
             return f"{value} is less than {_number(expected)}"
@@ -349,7 +233,16 @@ def _number(limit: float) -> float:
 
 
 def _text_of(instance: Any) -> str:
-    return "" if isinstance(instance, dict) else truncate(json.dumps(instance, ensure_ascii=False), 120)
+    if isinstance(instance, dict):
+        return ""
+    # Piece by piece: a list may be a megabyte, and have a hundred problems.
+    pieces, length = [], 0
+    for piece in _ENCODER.iterencode(instance):
+        pieces.append(piece)
+        length += len(piece)
+        if length > _SHOWN_CHARACTERS:
+            break
+    return truncate("".join(pieces), _SHOWN_CHARACTERS)
 
 
 def _reject_constant(name: str) -> JsonValue:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from dagmaster.authoring.source_document import entries
+from dagmaster.patterns import MAX_PATTERN_CHARACTERS
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 from dagmaster.sdk.retry_options import RetryModel
 
@@ -254,7 +255,9 @@ class InputModel(FileModel):
     required: bool = Field(default=False, description="It must be provided, unless it has a default.")
     default: JsonValue = Field(default=None, description="Used when it is not provided.")
     enum: list[JsonValue] | None = Field(default=None, min_length=1, description="The allowed values.")
-    pattern: str | None = Field(default=None, max_length=1024, description="A regular expression for text.")
+    pattern: str | None = Field(
+        default=None, max_length=MAX_PATTERN_CHARACTERS, description="A regular expression for text."
+    )
     minimum: float | None = Field(default=None, description="The smallest number.")
     maximum: float | None = Field(default=None, description="The largest number.")
     items: dict[str, JsonValue] | None = Field(

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
 from dagmaster.authoring import model_reader
 from dagmaster.authoring.compiler import availability
-from dagmaster.authoring.inputs import accept_inputs
-from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
 from dagmaster.authoring.source_document import document_from_data
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS
-from dagmaster.errors import InputsInvalid, WorkflowInvalid
+from dagmaster.errors import WorkflowInvalid
 from dagmaster.sdk.handler_registry import Registry, handler
 from tests.unit.authoring.compiled_workflows import (
     TASK,
     flow,
-    graph_of,
     messages,
     nodes_of,
     problems_of,
@@ -28,61 +24,6 @@ from tests.unit.authoring.compiled_workflows import (
 
 def with_input(definition: str) -> str:
     return flow(f"a: {{{TASK}}}", f"inputs: {{x: {definition}}}")
-
-
-ENDLESS = [
-    "^(a+)+$",
-    "(a*)*",
-    "^(a|a)*$",
-    "^(a|aa)+$",
-    r"^(\w+\s?)*$",
-    "^(a{1,10}){1,10}$",
-    "^(-[a-z]*[a-z]*)*$",
-    "^(?=(a+)+$)b",
-    "a?" * 30 + "a" * 30,
-    ".*.*.*.*x",
-]
-ENDING = [
-    "^[a-z0-9]+(?:-[a-z0-9]+)*$",
-    "^s3://[^/]+(/[^/]+)*$",
-    r"^(\d{1,3}\.){3}\d{1,3}$",
-    r"^[^@\s]+@[^@\s]+\.[^@\s]+$",
-    r"^(\w+(,\s*\w+)*)?$",
-    "^(foo|bar)*$",
-    r"^v?\d+(\.\d+)*(-[a-z]+)?$",
-    r"\.csv$",
-]
-
-
-@pytest.mark.parametrize("pattern", ENDLESS)
-def test_a_pattern_that_may_never_end_is_refused_before_it_is_tried(pattern: str) -> None:
-    problem = the_problem_of(with_input(f"{{pattern: '{pattern}', default: {'a' * 200}!}}"))
-    assert problem.message.startswith("matching this pattern may never end: do not repeat a repetition")
-    assert problem.path == "inputs.x.pattern"
-
-
-@pytest.mark.parametrize("pattern", ENDING)
-def test_a_pattern_whose_repetitions_can_be_told_apart_is_taken(pattern: str) -> None:
-    assert graph_of(with_input(f"{{pattern: '{pattern}'}}")).inputs["x"]["pattern"] == pattern
-    for text in ("a" * 64 + "!", "a-" * 32 + "!", "1.1" * 20 + "!"):
-        re.search(pattern, text * (longest_text(pattern) // 65))
-
-
-@pytest.mark.parametrize("schema", ["{pattern: '^(a+)+$'}", "{patternProperties: {'^(a+)+$': {}}}"])
-def test_a_pattern_deep_in_a_schema_is_looked_at_too(schema: str) -> None:
-    assert the_problem_of(with_input(f"{{type: array, items: {schema}}}")).path.startswith(
-        "inputs.x.items.pattern"
-    )
-
-
-def test_a_pattern_is_not_tried_on_a_text_that_is_too_long() -> None:
-    graph = graph_of(with_input("{pattern: '^a*$'}"))
-    assert accept_inputs(graph, {"x": "a" * MAX_PATTERN_TEXT})
-    with pytest.raises(InputsInvalid) as caught:
-        accept_inputs(graph, {"x": "a" * (MAX_PATTERN_TEXT + 1)})
-    assert (
-        caught.value.problems[0].message == "the text is too long for its pattern: at most 10,000 characters"
-    )
 
 
 @pytest.mark.parametrize("wrong", ["5", "{typo: 5}", "{type: strin}"])

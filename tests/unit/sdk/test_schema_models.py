@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.bootstrap import find_handlers
@@ -23,6 +23,7 @@ class Box(BaseModel):
     model_config = ConfigDict(extra="forbid")
     west: float = Field(ge=-180, le=180)
     label: str = Field(default="", max_length=5)
+    code: str = Field(default="a1", pattern=r"^[a-z]\d+$")
 
 
 class Measure(BaseModel):
@@ -58,6 +59,9 @@ def problems(params: str, handlers: Any) -> list[Any]:
         '{size: 3, box: {west: 1}, at: "1700000000", path: a/b.tif, ratio: abc, names: [a, b]}',
         "{size: 0, box: {west: 181}}",
         "{size: 10, box: {west: 1, label: toolong}}",
+        "{size: 3, box: {west: 1, code: a22}}",
+        "{size: 3, box: {west: 1, code: 22a}}",
+        "{size: 3, box: {west: 1, code: a٣}}",
         "{size: many, box: {west: east}}",
         "{size: 3, box: {weast: 1}}",
         "{size: 3, box: {west: 1, south: 2}}",
@@ -84,7 +88,6 @@ def test_the_problems_are_those_of_the_handlers_own_model(params):
             "type": "object",
             "properties": {"a": {"$ref": "#/$defs/missing"}, "b": 7, "c": {"type": "nothing"}},
         },
-        {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x"}}},
         {"type": "object", "properties": {"a": {"type": "integer", "minimum": "many"}}},
         {"type": "object", "properties": {"a": {"enum": [[1], {}]}, "b": {"anyOf": []}, "c": {"type": []}}},
         {
@@ -108,6 +111,21 @@ def test_a_schema_that_is_not_understood_checks_nothing(schema):
     model = model_from_schema(schema)
     if model is not None:
         model.model_validate({"a": {}})
+
+
+@pytest.mark.parametrize("pattern", ["(?=x", "^(?=b)a", "x{2000}", r"^(a)\1$"])
+def test_a_pattern_that_is_refused_checks_nothing(pattern):
+    model = model_from_schema({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}})
+    assert model is not None
+    model.model_validate({"a": "b"})
+
+
+def test_a_pattern_of_a_published_handler_is_matched_in_linear_time():
+    part = {"type": "string", "pattern": r"(?i)^(?:\u017f+s)+c"}
+    model = model_from_schema({"type": "object", "properties": {"a": part}})
+    assert model is not None
+    with pytest.raises(ValidationError, match="should match pattern"):
+        model.model_validate({"a": "s" * 9_000})
 
 
 def test_every_built_in_handler_has_a_model_as_strict_about_its_names():

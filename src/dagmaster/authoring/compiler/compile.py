@@ -23,7 +23,7 @@ from dagmaster.authoring.compiler.node_specs import NodeSpecBuilder
 from dagmaster.authoring.compiler.node_templates import sort_keys
 from dagmaster.authoring.compiler.reference_checks import ReferenceChecker
 from dagmaster.authoring.garbage_collection import without_gc
-from dagmaster.authoring.inputs import check_inputs
+from dagmaster.authoring.input_definitions import check_inputs
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
 from dagmaster.authoring.source_document import (
     Document,
@@ -83,9 +83,15 @@ def compile_text(
         )
 
 
-def compile_definition(definition: Mapping[str, JsonValue], limits: DefaultLimits | None = None) -> Graph:
-    """Compile a stored definition, which contains the handlers' defaults; the operator's are `limits`."""
-    return _Compilation(document_from_data(dict(definition)), None, is_stored=True, limits=limits).run().graph
+def compile_definition(
+    definition: Mapping[str, JsonValue], limits: DefaultLimits | None = None, *, is_published: bool = True
+) -> Graph:
+    """Compile a stored definition, which contains the handlers' defaults; the operator's are `limits`.
+
+    With `is_published=False` it comes from a caller, and its patterns are checked.
+    """
+    document = document_from_data(dict(definition))
+    return _Compilation(document, None, is_stored=True, is_published=is_published, limits=limits).run().graph
 
 
 def compile_document(
@@ -105,6 +111,7 @@ class _Compilation:
         *,
         allow_missing_handlers: bool = False,
         is_stored: bool = False,
+        is_published: bool = False,
         limits: DefaultLimits | None = None,
     ) -> None:
         self.document = document
@@ -112,6 +119,7 @@ class _Compilation:
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
         self.is_stored = is_stored
+        self.is_published = is_published
         self.problems: list[Problem] = []
         self.problem_limit = MAX_PROBLEMS
         self.wrong_inputs: set[str] = set()
@@ -124,7 +132,11 @@ class _Compilation:
             raise WorkflowInvalid(_in_file_order(self.problems))
         self._check_identity(workflow)
         self.problems += check_inputs(
-            self.document, workflow.inputs, self.wrong_inputs, is_stored=self.is_stored
+            self.document,
+            workflow.inputs,
+            self.wrong_inputs,
+            is_stored=self.is_stored,
+            is_published=self.is_published,
         )
         if not self.is_stored:
             self.problems += check_ineffective_keys(self.document)

@@ -12,14 +12,15 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import PermanentError, invalid_input
-from dagmaster.text_format import library_words
+from dagmaster.patterns import PatternRefused, compile_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from dagmaster.patterns import LinearPattern
 
 FOLDERS: Final = "{flood_type}/{defence}/{year}/{scenario}/{return_period}/{tile}.tif"
 FLAT: Final = "{tile}_{flood_type}_{defence}_{year}_{scenario}_{return_period}.tif"
@@ -41,12 +42,7 @@ _TILE: Final = re.compile(r"([ns])(\d{2})([ew])(\d{3})")
 _PERIOD: Final = re.compile(r"(?:1in|rp)?0*(\d{1,5})")
 MAX_PATTERN_CHARACTERS: Final = 500
 MAX_NAME_CHARACTERS: Final = 255
-"""Longer names are not parsed: matching time grows with their length."""
-MAX_AMBIGUOUS_BORDERS: Final = 2
-"""How many borders between words of a template may be ambiguous."""
-_SEPARATOR: Final = re.compile(r"[^a-z0-9.-]", re.IGNORECASE)
-_VARIABLE: Final = re.compile(r"[*+?|]|\{\d*,\d*\}")
-_REPETITION: Final = re.compile(r"[*+]|\{\d*,?\d*\}")
+"""Longer names are not parsed: no file system has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,30 +72,25 @@ class Grammar:
         for pattern in self._patterns:
             match = pattern.fullmatch(name)
             if match is not None:
-                fields = {key: value.lower() for key, value in match.groupdict().items() if value is not None}
+                fields = {key: value.lower() for key, value in match.items()}
                 tile, period = fields.pop("tile", ""), _PERIOD.fullmatch(fields.pop("return_period", ""))
                 if _is_tile(tile) and period is not None and int(period[1]) > 0:
                     return ParsedName(tile, int(period[1]), tuple(fields.items()))
         return None
 
 
-@lru_cache(maxsize=32)
-def _compile(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> LinearPattern:
     """Compile a template or a regular expression; raise `invalid_input` if it is not usable."""
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise _pattern_error(f"the pattern has {len(pattern):,} characters: at most {MAX_PATTERN_CHARACTERS}")
-    if "(?P<" in pattern and _has_nested_repetition(pattern):
-        raise _pattern_error(
-            f"the pattern {pattern!r} repeats a group that contains a repetition or an alternative, and may"
-            " never end"
-        )
+    is_expression = "(?P<" in pattern or "(?<" in pattern
     try:
-        compiled = re.compile(pattern if "(?P<" in pattern else _template_expression(pattern), re.IGNORECASE)
-    except re.error as error:
-        raise _pattern_error(
-            f"the pattern {pattern!r} is not a regular expression: correct it{library_words('Python', error)}"
-        ) from error
-    missing = {"tile", "return_period"} - set(compiled.groupindex)
+        compiled = compile_pattern(
+            pattern if is_expression else _template_expression(pattern), ignore_case=True
+        )
+    except PatternRefused as refused:
+        raise _pattern_error(f"the pattern {pattern!r} cannot be used: {refused}") from None
+    missing = {"tile", "return_period"} - compiled.groups
     if missing:
         raise _pattern_error(f"the pattern {pattern!r} has no field {' and no field '.join(sorted(missing))}")
     return compiled
@@ -107,40 +98,10 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 def _template_expression(template: str) -> str:
     parts = re.split(r"\{([a-z_]+)\}", template)
-    is_word = [FIELDS.get(part, _WORD) == _WORD for part in parts[1::2]]
-    # Two words without a separator such as a slash or '_' between them can be split at any letter.
-    ambiguous = sum(
-        first and second and not _SEPARATOR.search(between)
-        for first, second, between in zip(is_word, is_word[1:], parts[2::2], strict=False)
-    )
-    if ambiguous > MAX_AMBIGUOUS_BORDERS:
-        raise _pattern_error(
-            f"the pattern {template!r} is ambiguous about where one field ends and the next begins: put a"
-            " slash or '_' between them"
-        )
     return "".join(
         f"(?P<{part}>{FIELDS.get(part, _WORD)})" if index % 2 else re.escape(part)
         for index, part in enumerate(parts)
     )
-
-
-def _has_nested_repetition(pattern: str) -> bool:
-    """Return whether a group with a repetition or an alternative is repeated: matching may not end."""
-    # A character class or an escape is one letter.
-    plain = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", pattern, flags=re.DOTALL)
-    plain = re.sub(r"\(\?(?:P<\w+>|:|[=!])", "(", plain)
-    is_variable = [False]
-    for index, letter in enumerate(plain):
-        if letter == "(":
-            is_variable.append(False)
-        elif letter == ")" and len(is_variable) > 1:
-            varies = is_variable.pop()
-            if varies and _REPETITION.match(plain, index + 1):
-                return True
-            is_variable[-1] |= varies
-        elif _VARIABLE.match(plain, index):
-            is_variable[-1] = True
-    return False
 
 
 def _pattern_error(message: str) -> PermanentError:
