@@ -6,11 +6,13 @@ import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dagmaster.application.checks import LocalChecks
 from dagmaster.orchestrator.graph_cache import GraphCache, OutlineCache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dagmaster.application.checks import Checks
     from dagmaster.engine.graph import DefaultLimits
     from dagmaster.ports.audit_trail import ChangeOrigin
     from dagmaster.ports.client_store import ClientStore
@@ -38,6 +40,8 @@ class Application:
     """The queue of tasks that name none, and whose handlers name none."""
     limits: DefaultLimits | None = None
     """The operator's limits of tasks that name none, as explanations show them."""
+    checks: Checks = field(default_factory=LocalChecks, compare=False, repr=False)
+    """Where texts and inputs of callers are checked."""
     graphs: GraphCache = field(init=False, compare=False, repr=False)
     """Compiled graphs. A stored graph never changes, so each is compiled once."""
     outlines: OutlineCache = field(init=False, compare=False, repr=False)

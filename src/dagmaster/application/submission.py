@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.application.batching import Batcher
+from dagmaster.application.checks import accept_slowly
 from dagmaster.application.views.results import SubmitOutcome, SubmitResult
 from dagmaster.application.workflow_lookup import find_published_graph
+from dagmaster.authoring.check_budget import QUICK_BATCH_STEPS, QUICK_STEPS, CheckBudget, CheckStopped
 from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.errors import (
     Category,
@@ -69,11 +71,19 @@ class JobRequest(JobOptions):
     """Inputs as text, parsed as the workflow declares them. They win over `inputs`."""
     workflows: Mapping[str, str] = field(default_factory=dict)
     """Stored graphs that the job uses for its child jobs: content hashes by workflow id."""
+    accepted: tuple[str, JsonObject] | None = None
+    """Inputs that were accepted before, and the content hash of the graph that declares them."""
 
-    def accepted_inputs(self, graph: Graph) -> JsonObject:
+    def accepted_inputs(self, graph: Graph, budget: CheckBudget | None = None) -> JsonObject:
         """Return the inputs with defaults, as this graph declares them; raise `InputsInvalid`."""
+        if self.accepted is not None and self.accepted[0] == graph.content_hash:
+            return self.accepted[1]
+        return accept_inputs(graph, self.values_for(graph), budget)
+
+    def values_for(self, graph: Graph) -> dict[str, JsonValue]:
+        """Return the inputs with those that are text parsed."""
         texts = {name: parse_input(graph, name, text) for name, text in self.input_texts.items()}
-        return accept_inputs(graph, {**self.inputs, **texts})
+        return {**self.inputs, **texts}
 
     def child_workflows(self) -> Mapping[str, str]:
         """Return the content hashes of the graphs for child jobs, by workflow id."""
@@ -83,7 +93,7 @@ class JobRequest(JobOptions):
 async def submit_job(app: Application, request: JobRequest) -> SubmitResult:
     """Store one job; return the existing one if its idempotency key was used for the same request before."""
     with traces.span("submit", jobs=1):
-        (answer,) = await _store(app, await _prepare(app, [(in_trace(request), app.origin)]))
+        (answer,) = await _store(app, await _prepare_all(app, [(in_trace(request), app.origin)]))
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -105,6 +115,9 @@ class SubmissionQueue:
         """Store one job, as `submit_job` does, on behalf of a caller."""
         with traces.span("submit", jobs=1):
             answer = await self._batcher.run((in_trace(request), origin))
+            if isinstance(answer, CheckStopped):
+                # Outside of the batch, which others wait for.
+                answer = await self._batcher.run((in_trace(await _accept(self._app, request)), origin))
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -134,7 +147,7 @@ async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[
     if len(requests) > MAX_BATCH:
         raise SubmissionRejected(f"a batch has at most {MAX_BATCH} jobs, not {len(requests)}")
     with traces.span("submit", jobs=len(requests)):
-        prepared = await _prepare(app, [(in_trace(request), app.origin) for request in requests])
+        prepared = await _prepare_all(app, [(in_trace(request), app.origin) for request in requests])
         for one in prepared:
             if isinstance(one, Exception):
                 _raise_fatal(one)
@@ -155,18 +168,43 @@ class _Prepared(NamedTuple):
     entries: list[AuditEntry]
 
 
+async def _prepare_all(app: Application, orders: Sequence[_Order]) -> list[_Prepared | Exception]:
+    """Make the jobs of orders, also of those whose inputs take long to check."""
+    prepared = await _prepare(app, orders)
+    for position, one in enumerate(prepared):
+        if isinstance(one, CheckStopped):
+            request, origin = orders[position]
+            try:
+                (prepared[position],) = await _prepare(app, [(await _accept(app, request), origin)])
+            except DagmasterError as error:
+                if error.category is Category.UNAVAILABLE:
+                    raise
+                prepared[position] = error
+    return prepared
+
+
+async def _accept(app: Application, request: JobRequest) -> JobRequest:
+    """Return a request whose inputs are checked, where a check can be stopped; raise `InputsInvalid`."""
+    graph = request.graph or await find_published_graph(app, request.workflow_id, request.version)
+    inputs = await accept_slowly(app.checks, graph, request.values_for(graph))
+    return replace(request, accepted=(graph.content_hash, inputs))
+
+
 async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared | Exception]:
     """Make the jobs of orders.
 
-    An error of one is its answer; that the database is unavailable concerns them all.
+    An error of one is its answer, and so is that its check takes longer than the event loop has time for; that the
+    database is unavailable concerns them all.
     """
     submitter = JobSubmitter(app.client, await app.client.lease_ids(), env=app.env)
     published = _PublishedGraphs(app)
     prepared: list[_Prepared | Exception] = []
+    steps_left = QUICK_BATCH_STEPS
     for request, origin in orders:
+        budget = CheckBudget(min(QUICK_STEPS, steps_left))
         try:
             graph = request.graph or await published.get(request.workflow_id, request.version)
-            job = submitter.make_job(request, graph)
+            job = submitter.make_job(request, graph, budget)
             for stored in () if request.graph is None else (request.graph, *request.child_graphs):
                 await submitter.store_graph(stored)
             prepared.append(_Prepared(job, audit_entries([job], origin)))
@@ -174,6 +212,7 @@ async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared
             if isinstance(error, DagmasterError) and error.category is Category.UNAVAILABLE:
                 raise
             prepared.append(error)
+        steps_left -= budget.limit - max(budget.left, 0)
     return prepared
 
 
@@ -282,9 +321,10 @@ class JobSubmitter:
             await self._store.put_graph(graph.content_hash, json.dumps(graph.definition))
             self._stored.add(graph.content_hash)
 
-    def make_job(self, request: JobRequest, graph: Graph) -> NewJob:
+    def make_job(self, request: JobRequest, graph: Graph, budget: CheckBudget | None = None) -> NewJob:
+        """Check a request and return the job to store; raise `CheckStopped` at the end of a given budget."""
         check_options(request)
-        inputs = _dump(request.accepted_inputs(graph))
+        inputs = _dump(request.accepted_inputs(graph, budget))
         options = {name: getattr(request, name) for name in OPTION_NAMES}
         if not _TRACE_PARENT.fullmatch(request.trace_parent or ""):
             options["trace_parent"] = None

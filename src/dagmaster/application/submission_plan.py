@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.application.checks import accept_inputs_apart
 from dagmaster.application.node_lookup import dependencies_of, describe_action
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.submission import check_options
@@ -37,9 +38,14 @@ async def plan_submission(app: Application, request: JobRequest) -> SubmissionPl
     """Return what a job would do before its first task ends; raise what `submit_job` would raise."""
     graph = request.graph or await find_published_graph(app, request.workflow_id, request.version)
     check_options(request)
-    inputs, children = request.accepted_inputs(graph), request.child_workflows()
+    inputs = await accept_inputs_apart(app.checks, graph, request.values_for(graph))
     job = await dry_run_job(
-        app.results, graph, inputs=inputs, env=app.env, workflows=children, now=time.time()
+        app.results,
+        graph,
+        inputs=inputs,
+        env=app.env,
+        workflows=request.child_workflows(),
+        now=time.time(),
     )
     shown = JobRedactor(graph.inputs, inputs).inputs(inputs)
     return SubmissionPlanView(

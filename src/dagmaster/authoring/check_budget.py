@@ -15,6 +15,8 @@ MAX_STEPS: Final = 2_000_000
 """Steps of one check. A step is one keyword of a schema on one value, a few microseconds."""
 QUICK_STEPS: Final = 2_000
 """Steps that a server does on its event loop, at most: a few milliseconds. Most inputs need some dozens."""
+QUICK_BATCH_STEPS: Final = 10 * QUICK_STEPS
+"""Steps for all jobs that are stored in one statement, on the event loop."""
 CHARACTERS_PER_STEP: Final = 64
 """Characters that are hashed, copied or shown in the time of a step."""
 

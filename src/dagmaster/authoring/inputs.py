@@ -64,6 +64,9 @@ def accept_values(
     """Do what `accept_inputs` does, with the definitions of the inputs."""
     if not values and not definitions:
         return {}
+    if budget is not None:
+        # Who gives one has no time to read a megabyte.
+        _count_values(values, budget)
     try:
         document_from_data(dict(values))
     except WorkflowInvalid as invalid:
@@ -81,6 +84,21 @@ def accept_values(
                 raise
             raise InputsInvalid([_stopped(stopped, name)]) from None
     return filled
+
+
+def _count_values(value: Any, budget: CheckBudget) -> None:
+    """Take a step for each value and its characters; raise `CheckStopped` before all of them are seen."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            budget.spend_text(len(item))
+        elif isinstance(item, dict):
+            budget.spend(1 + len(item))
+            left += item.values()
+        elif isinstance(item, list):
+            budget.spend(1 + len(item))
+            left += item
 
 
 def input_problems(

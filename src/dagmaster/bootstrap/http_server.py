@@ -193,6 +193,7 @@ class ServerService:
 
     async def run(self) -> None:
         from dagmaster.application.remote_tasks import RemoteTasks
+        from dagmaster.host.check_processes import CheckProcesses
         from dagmaster.http.app import create_app
         from dagmaster.http.server import HttpServer
         from dagmaster.http.services import HttpServices
@@ -229,6 +230,8 @@ class ServerService:
             if tokens is not None:
                 stack.push_async_callback(tokens.close)
             admin_key = self._settings.admin_key
+            processes = CheckProcesses()
+            stack.callback(processes.close)
             services = HttpServices(
                 application=application,
                 keys=keys,
@@ -237,6 +240,7 @@ class ServerService:
                     workers, application.blobs, secret, self._settings.worker_lease_seconds
                 ),
                 tokens=tokens,
+                processes=processes,
                 rate_limiter=make_rate_limiter(self._settings),
                 streams_per_key=self._settings.streams_per_key,
                 metrics=self._metrics or ProcessMetrics(),

@@ -17,6 +17,8 @@ from dagmaster.errors.base import ProblemsError
 from dagmaster.errors.requests import ApiKeyInvalid as ApiKeyInvalid
 from dagmaster.errors.requests import ApiKeyNotFound as ApiKeyNotFound
 from dagmaster.errors.requests import ApiKeyRejected as ApiKeyRejected
+from dagmaster.errors.requests import CheckLimitExceeded as CheckLimitExceeded
+from dagmaster.errors.requests import ChecksBusy as ChecksBusy
 from dagmaster.errors.requests import DrainRejected as DrainRejected
 from dagmaster.errors.requests import HeadersTooLarge as HeadersTooLarge
 from dagmaster.errors.requests import IssuerUnavailable as IssuerUnavailable

@@ -165,3 +165,18 @@ class PageNotFound(DagmasterError):
 
     code = "page_not_found"
     category = Category.NOT_FOUND
+
+
+class CheckLimitExceeded(DagmasterError):
+    """The check of what was sent took more time or memory than the server allows."""
+
+    code = "check_limit_exceeded"
+    category = Category.INVALID
+    http_status = 422
+
+
+class ChecksBusy(DagmasterError):
+    """As many checks run and wait as the server allows: the same request may succeed later."""
+
+    code = "checks_busy"
+    category = Category.UNAVAILABLE

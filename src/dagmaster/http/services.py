@@ -17,6 +17,7 @@ from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.health import HealthMonitor
 from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.application.submission import SubmissionQueue
+from dagmaster.host.check_processes import CheckProcesses
 from dagmaster.http.compiler_threads import CompilerThreads
 from dagmaster.http.live_streams import LiveStreams
 from dagmaster.http.rate_limits import RateLimiter
@@ -40,6 +41,8 @@ class HttpServices:
     streams_per_key: int = 0
     """How many live streams one caller may have at once; 0: no limit."""
     metrics: ProcessMetrics = field(default_factory=ProcessMetrics, compare=False, repr=False)
+    processes: CheckProcesses | None = field(default=None, compare=False, repr=False)
+    """Where texts and inputs of callers are checked; without them, in threads."""
     admin_key: str | None = field(default=None, repr=False)
     """A key with the scope admin that is in no database."""
     health: HealthMonitor = field(init=False, compare=False, repr=False)
@@ -55,8 +58,9 @@ class HttpServices:
         object.__setattr__(self, "health", HealthMonitor(self.application, self.admin.schema))
         object.__setattr__(self, "live", LiveStreams(self.application, self.streams_per_key))
         object.__setattr__(self, "submissions", SubmissionQueue(self.application))
-        compiler = CompilerThreads()
+        compiler = CompilerThreads(self.processes)
         object.__setattr__(self, "compiler", compiler)
+        object.__setattr__(self.application, "checks", compiler)
         # Also stored graphs: the first request about a job of a large workflow must not stop the others.
         for cache in (
             self.application.graphs,

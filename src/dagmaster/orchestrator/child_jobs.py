@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.authoring.check_budget import QUICK_STEPS, CheckBudget, CheckStopped
 from dagmaster.authoring.inputs import accept_inputs
 from dagmaster.engine.events import ChildJobFinished, DispatchRejected, EngineEvent
 from dagmaster.engine.status import JobStatus
@@ -100,7 +102,7 @@ class ChildJobs:
                 version = f" version {spec.version}" if spec.version is not None else ""
                 return failure("unknown_workflow", f"no workflow {spec.workflow_id!r}{version} was found")
             try:
-                inputs = accept_inputs(graph, request.inputs)
+                inputs = await _accept_inputs(graph, request.inputs)
             except DagmasterError as problem:
                 return failure("invalid_inputs", str(problem))
             exposed = _exposed_inputs(owned, graph, inputs)
@@ -134,6 +136,14 @@ class ChildJobs:
                 return graph
         published = await self._store.find_workflow(spec.workflow_id, spec.version)
         return None if published is None else await self._graph(published.content_hash)
+
+
+async def _accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
+    """Check inputs; in a thread if that takes long, because leases are renewed on the event loop."""
+    try:
+        return accept_inputs(graph, values, CheckBudget(QUICK_STEPS))
+    except CheckStopped:
+        return await asyncio.to_thread(accept_inputs, graph, values)
 
 
 def _exposed_inputs(owned: OwnedJob, graph: Graph, inputs: Mapping[str, JsonValue]) -> list[str]:

@@ -220,10 +220,10 @@ def test_an_error_about_one_submit_is_raised_to_its_caller_only(monkeypatch, err
         app, client, _ = await an_application()
         make_job = JobSubmitter.make_job
 
-        def make(self: JobSubmitter, request: JobRequest, graph: Any) -> Any:
+        def make(self: JobSubmitter, request: JobRequest, graph: Any, *budget: Any) -> Any:
             if request.inputs.get("size") == 7:
                 raise error
-            return make_job(self, request, graph)
+            return make_job(self, request, graph, *budget)
 
         monkeypatch.setattr(JobSubmitter, "make_job", make)
         queue = SubmissionQueue(app)

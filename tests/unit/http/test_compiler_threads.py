@@ -6,10 +6,10 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.application.commands import handler_tests
+from dagmaster.application.commands import handler_tests, validation
 from dagmaster.authoring import graph_outline
 from dagmaster.authoring.compiler import compile as compile_module
-from dagmaster.http.api import definitions, workflows
+from dagmaster.http.api import workflows
 from dagmaster.http.compiler_threads import MAX_THREADS, CompilerThreads
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.http.api_client import FLOW, opened_api
@@ -31,9 +31,9 @@ def test_no_route_compiles_or_draws_on_the_event_loop(monkeypatch):
         return call
 
     for module, name in (
-        (workflows, "validate_text"),
+        (validation, "validate_text"),
         (workflows, "svg"),
-        (definitions, "compile_definition"),
+        (validation, "compile_definition"),
     ):
         monkeypatch.setattr(module, name, record(name, getattr(module, name)))
 

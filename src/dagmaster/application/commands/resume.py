@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dagmaster.application.checks import accept_inputs_apart
 from dagmaster.application.commands.control import find_retriable_nodes
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, check_sender, send_command
 from dagmaster.application.job_lookup import find_job
@@ -22,7 +23,7 @@ from dagmaster.application.views.results import PlannedChildrenView, PlannedNode
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.added_nodes import PYTHON_WORKFLOW
 from dagmaster.authoring.graph_parts import HOLD_LABEL
-from dagmaster.authoring.inputs import accept_inputs, parse_input
+from dagmaster.authoring.inputs import parse_input
 from dagmaster.engine.events import ResumeRequested, RetryRequested
 from dagmaster.engine.fingerprints import digest
 from dagmaster.engine.graph import WaitSpec
@@ -181,7 +182,7 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
         graph = await find_published_graph(app, job.workflow_id, request.version)
     kept = {name: value for name, value in job.inputs.items() if name in graph.inputs}
     texts = {name: parse_input(graph, name, text) for name, text in request.input_texts.items()}
-    inputs = accept_inputs(graph, {**kept, **request.inputs, **texts})
+    inputs = await accept_inputs_apart(app.checks, graph, {**kept, **request.inputs, **texts})
     resume = _Resume(job=job, source_graph=source_graph, graph=graph, inputs=inputs, request=request)
     for node_id in request.from_nodes:
         await _check_node(app, resume, node_id)
@@ -223,7 +224,7 @@ async def _submit(app: Application, resume: _Resume) -> SubmitResult:
     job = resume.job
     source = await _load_job(app, job.job_id)
     request = JobRequest(
-        inputs=resume.inputs,
+        accepted=(resume.graph.content_hash, resume.inputs),
         name="" if job.name == job.workflow_id else job.name,
         priority=job.priority,
         idempotency_key=resume.idempotency_key,

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.commands.publication import WorkflowSource
+from dagmaster.application.queries.handlers import MAX_HANDLERS
 from dagmaster.application.views.results import ValidationResult
-from dagmaster.authoring.compiler.compile import compile_file, compile_text
+from dagmaster.authoring.compiler.compile import compile_definition, compile_file, compile_text
 from dagmaster.authoring.python.workflow_files import file_of, is_python_file, load_workflows
-from dagmaster.errors import QueryInvalid, WorkflowInvalid
+from dagmaster.errors import Problem, QueryInvalid, WorkflowInvalid
+from dagmaster.sdk.handler_definitions import PublishedHandlers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from dagmaster.application.context import Application
     from dagmaster.authoring.compiler.compile import Compiled
+    from dagmaster.engine.graph import Graph
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.sdk.handler_catalog import HandlerCatalog
 
 
@@ -44,6 +49,89 @@ def validate_text(
     """Compile the text of a workflow file; return its problems."""
     compile_one = partial(compile_text, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
     return _validate(name, partial(compile_one, text, name))
+
+
+def check_text(
+    text: str,
+    name: str,
+    documents: list[JsonObject],
+    default_queue: str | None,
+    *,
+    allow_missing_handlers: bool,
+) -> JsonObject:
+    """Do what `validate_text` does, in a check process: return `CheckedText` as JSON."""
+    result = validate_text(
+        text,
+        PublishedHandlers(documents, default_queue),
+        name=name,
+        allow_missing_handlers=allow_missing_handlers,
+    )
+    return {
+        "problems": [problem.to_dict() for problem in result.problems],
+        "definition": None if result.graph is None else dict(result.graph.definition),
+    }
+
+
+def check_definition(definition: JsonObject) -> list[JsonValue]:
+    """Compile a definition in a check process; return its problems."""
+    try:
+        compile_definition(definition, is_published=False)
+    except WorkflowInvalid as error:
+        return [problem.to_dict() for problem in error.problems]
+    return []
+
+
+async def validate_apart(
+    app: Application,
+    text: str,
+    *,
+    name: str = "workflow.yaml",
+    allow_missing_handlers: bool,
+    has_graph: bool = False,
+) -> ValidationResult:
+    """Do what `validate_text` does with the handlers that workers have published, where it can be stopped.
+
+    `has_graph`: compile the graph of a valid text again, from its definition: no process sends a graph.
+    """
+    answer = await app.checks.check(
+        check_text,
+        text=text,
+        name=name,
+        documents=await documents_for(app, text),
+        default_queue=app.default_queue,
+        allow_missing_handlers=allow_missing_handlers,
+    )
+    definition = answer["definition"]
+    return ValidationResult(
+        file=name,
+        is_valid=definition is not None,
+        problems=tuple(Problem(**problem) for problem in answer["problems"]),
+        graph=await app.checks.run(compile_definition, definition)
+        if has_graph and definition is not None
+        else None,
+    )
+
+
+async def compile_apart(app: Application, definition: JsonObject) -> Graph:
+    """Compile the definition of a caller where it can be stopped; raise `WorkflowInvalid`."""
+    problems = await app.checks.check(check_definition, definition=definition)
+    if problems:
+        raise WorkflowInvalid([Problem(**problem) for problem in problems])
+    return await app.checks.run(compile_definition, definition)
+
+
+async def documents_for(app: Application, text: str) -> list[dict[str, Any]]:
+    """Return the definitions of handlers that a text may name, and the names of the others.
+
+    With a backslash it may spell a name in another way, and all are returned.
+    """
+    records = await app.read.handlers(limit=MAX_HANDLERS)
+    return [
+        dict(record.definition)
+        if "\\" in text or any(name in text for name in (record.name, *record.aliases))
+        else {"name": record.name, "aliases": list(record.aliases)}
+        for record in records
+    ]
 
 
 def to_sources(results: Sequence[ValidationResult]) -> list[WorkflowSource]:

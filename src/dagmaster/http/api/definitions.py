@@ -12,11 +12,11 @@ from pydantic import Field
 from starlette.responses import JSONResponse
 
 from dagmaster.application.commands.publication import WorkflowSource, publish_workflows
+from dagmaster.application.commands.validation import compile_apart
 from dagmaster.application.submission import MAX_BATCH, JobRequest, submit_jobs
-from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.http.api.submissions import JobBody, reject_key_of_batch
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import App, Caller, Compiler
+from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("definitions")
@@ -54,10 +54,10 @@ class PublishBatchBody(Body):
 @routes.post(
     "/jobs/definition", Scope.ADMIN, "[SubmitResult]", 202, dependencies=[Depends(reject_key_of_batch)]
 )
-async def submit(app: App, caller: Caller, compiler: Compiler, body: DefinedJobsBody) -> JSONResponse:
+async def submit(app: App, caller: Caller, body: DefinedJobsBody) -> JSONResponse:
     """Submit up to 100 jobs of a workflow that is not published. Each has its own outcome."""
-    graph = await compiler.run(compile_definition, body.definition)
-    children = [await compiler.run(compile_definition, definition) for definition in body.child_definitions]
+    graph = await compile_apart(app, body.definition)
+    children = [await compile_apart(app, definition) for definition in body.child_definitions]
     requests = [
         JobRequest(**job.model_dump(), graph=graph, child_graphs=tuple(children), submitted_by=caller.name)
         for job in body.jobs
@@ -67,10 +67,10 @@ async def submit(app: App, caller: Caller, compiler: Compiler, body: DefinedJobs
 
 
 @routes.post("/workflows/batch", Scope.ADMIN, "[PublishResult]", 201)
-async def publish(app: App, compiler: Compiler, body: PublishBatchBody) -> JSONResponse:
+async def publish(app: App, body: PublishBatchBody) -> JSONResponse:
     """Publish workflows, all or none. The same content again changes nothing."""
     sources = [
-        WorkflowSource(await compiler.run(compile_definition, workflow.definition), workflow.file)
+        WorkflowSource(await compile_apart(app, workflow.definition), workflow.file)
         for workflow in body.workflows
     ]
     results = await publish_workflows(app, sources, replace=body.replace, activate=body.activate)

@@ -10,9 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.commands.publication import activate_version, publish_workflows
-from dagmaster.application.commands.validation import to_sources, validate_text
+from dagmaster.application.commands.validation import to_sources, validate_apart
 from dagmaster.application.queries.graphs import workflow_graph
-from dagmaster.application.queries.handlers import published_handlers
 from dagmaster.application.queries.workflows import (
     compare_versions,
     list_versions,
@@ -20,7 +19,6 @@ from dagmaster.application.queries.workflows import (
     workflow_detail,
     workflow_inputs_schema,
 )
-from dagmaster.application.views import ValidationResult
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.diagram.diagram import svg
 from dagmaster.http.etags import with_etag
@@ -124,15 +122,20 @@ async def diagram(
 
 
 @routes.post("/workflows/validate", Scope.READ, "ValidationResult")
-async def validate(app: App, compiler: Compiler, body: SourceBody) -> JSONResponse:
+async def validate(app: App, body: SourceBody) -> JSONResponse:
     """Check a workflow file with the handlers that workers have published."""
-    return JSONResponse((await _validate(app, compiler, body)).to_dict())
+    result = await validate_apart(
+        app, body.text, name=body.file, allow_missing_handlers=body.allow_missing_handlers
+    )
+    return JSONResponse(result.to_dict())
 
 
 @routes.post("/workflows", Scope.ADMIN, "[PublishResult]", 201)
-async def publish(app: App, compiler: Compiler, body: PublishBody) -> JSONResponse:
+async def publish(app: App, body: PublishBody) -> JSONResponse:
     """Publish a workflow. The same content again changes nothing."""
-    result = await _validate(app, compiler, body)
+    result = await validate_apart(
+        app, body.text, name=body.file, allow_missing_handlers=body.allow_missing_handlers, has_graph=True
+    )
     results = await publish_workflows(app, to_sources([result]), replace=body.replace, activate=body.activate)
     return JSONResponse([view.to_dict() for view in results], 201)
 
@@ -142,10 +145,3 @@ async def activate(app: App, workflow_id: WorkflowId, body: ActivateBody) -> JSO
     """Choose the version that new jobs get."""
     result = await activate_version(app, workflow_id, body.version)
     return JSONResponse(result.to_dict())
-
-
-async def _validate(app: App, compiler: Compiler, body: SourceBody) -> ValidationResult:
-    handlers = await published_handlers(app)
-    return await compiler.run(
-        validate_text, body.text, handlers, name=body.file, allow_missing_handlers=body.allow_missing_handlers
-    )

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.application.commands.validation import validate_text
 from dagmaster.application.queries.graphs import graph_view
 from dagmaster.authoring import schema
 from dagmaster.authoring.node_edits import outline_nodes
 from dagmaster.authoring.node_kinds import NODE_KINDS
 from dagmaster.authoring.yaml.writer import write_yaml
 from dagmaster.errors import DagmasterError
+from dagmaster.sdk.handler_definitions import PublishedHandlers
 from dagmaster.sdk.retry_options import RetryModel
 
 if TYPE_CHECKING:
@@ -122,6 +124,12 @@ def definition_text(definition: JsonObject) -> str:
         for node_id, node in nodes.items()
     }
     return write_yaml(workflow)
+
+
+def check_draft(text: str, documents: list[JsonObject], default_queue: str | None) -> JsonObject:
+    """Return what the editor shows of a text, in a check process."""
+    handlers = PublishedHandlers(documents, default_queue)
+    return draft_document(text, validate_text(text, handlers, allow_missing_handlers=True))
 
 
 def draft_document(text: str, result: ValidationResult) -> dict[str, Any]:

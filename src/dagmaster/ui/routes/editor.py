@@ -11,9 +11,9 @@ from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.api_keys import allows
 from dagmaster.application.commands.publication import publish_workflows
-from dagmaster.application.commands.validation import to_sources, validate_text
+from dagmaster.application.commands.validation import documents_for, to_sources, validate_apart
 from dagmaster.application.context import Application
-from dagmaster.application.queries.handlers import list_handlers, published_handlers
+from dagmaster.application.queries.handlers import list_handlers
 from dagmaster.application.queries.workflows import list_workflows, workflow_detail
 from dagmaster.application.views import HandlerRecord, ValidationResult
 from dagmaster.authoring import node_edits
@@ -31,7 +31,7 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.forms import Form
 from dagmaster.ui.notices import Notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
-from dagmaster.ui.pages.editor import NEW, completions, definition_text, draft_document, editor_page, new_node
+from dagmaster.ui.pages.editor import NEW, check_draft, completions, definition_text, editor_page, new_node
 from dagmaster.ui.rendering import render
 
 routes = PageRoutes()
@@ -61,9 +61,9 @@ async def show_completions(app: App) -> Response:
 
 
 @routes.post("/ui/editor/check", Scope.READ)
-async def check(app: App, compiler: Compiler, form: FormFields) -> Response:
+async def check(app: App, form: FormFields) -> Response:
     """Return the problems and the graph of a text."""
-    return JSONResponse(await _draft(app, compiler, _text(form)))
+    return JSONResponse(await _draft(app, _text(form)))
 
 
 @routes.post("/ui/editor/edit", Scope.READ)
@@ -76,7 +76,7 @@ async def edit(app: App, compiler: Compiler, form: FormFields) -> Response:
         return JSONResponse({"error": "correct the problems of the text first: it cannot be read"}, 422)
     except (WorkflowEditRejected, QueryInvalid) as error:
         return JSONResponse({"error": str(error)}, 422)
-    return JSONResponse({"text": edited, **await _draft(app, compiler, edited)})
+    return JSONResponse({"text": edited, **await _draft(app, edited)})
 
 
 @routes.post("/ui/editor", Scope.ADMIN)
@@ -85,14 +85,14 @@ async def publish(
 ) -> Response:
     """Check or publish a text. What stands in the way is shown with the text as it is."""
     text, is_next = _text(form), form.text("next_version") == "yes"
-    result = await _validate(app, compiler, text)
+    result = await _validate(app, text)
     options: dict[str, Any] = {"workflow_id": form.text("workflow_id"), "result": result}
     if form.text("action") != "publish" or not result.is_valid:
         return await _render(request, app, caller, text, **options, status=200 if result.is_valid else 422)
     try:
         if is_next:
             text = await _raise_version(app, compiler, text, result)
-            result = await _validate(app, compiler, text)
+            result = await _validate(app, text)
         (published,) = await publish_workflows(
             app, to_sources([result]), activate=form.text("activate") == "yes"
         )
@@ -127,13 +127,15 @@ def _edit(text: str, form: Form, handlers: Sequence[HandlerRecord]) -> str:
     raise QueryInvalid("edit: add, remove, rename, connect, disconnect or set")
 
 
-async def _draft(app: Application, compiler: CompilerThreads, text: str) -> dict[str, Any]:
-    return await compiler.run(draft_document, text, await _validate(app, compiler, text))
+async def _draft(app: Application, text: str) -> dict[str, Any]:
+    answer: dict[str, Any] = await app.checks.check(
+        check_draft, text=text, documents=await documents_for(app, text), default_queue=app.default_queue
+    )
+    return answer
 
 
-async def _validate(app: Application, compiler: CompilerThreads, text: str) -> ValidationResult:
-    handlers = await published_handlers(app)
-    return await compiler.run(validate_text, text, handlers, allow_missing_handlers=True)
+async def _validate(app: Application, text: str) -> ValidationResult:
+    return await validate_apart(app, text, allow_missing_handlers=True, has_graph=True)
 
 
 async def _raise_version(

@@ -1,0 +1,211 @@
+"""Processes for work on what a caller sent: killed when it takes too much time or memory, and replaced.
+
+A thread cannot be killed, and native code in it holds the interpreter's lock. A process is started when it is
+needed, does one call at a time, and is kept for the next. It has no settings and no secrets of the server: its
+environment is a short list of names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from dagmaster.errors import CheckLimitExceeded, ChecksBusy
+from dagmaster.host.check_frames import read_frame, write_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagmaster.json_types import JsonValue
+
+MAX_PROCESSES: Final = 2
+MAX_WAITING: Final = 16
+"""Calls that wait for a process. A further one is refused, and may be sent again."""
+CPU_SECONDS: Final = 10.0
+"""CPU time of one call. The kernel counts it, and kills the process."""
+MEMORY_MB: Final = 512
+WALL_FACTOR: Final = 6
+"""How many times longer than its CPU time a call may take on a machine with other work."""
+EXIT_SECONDS: Final = 1.0
+_ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+
+
+class CheckProcesses:
+    """A few processes of a server; further calls wait for one of them.
+
+    A call runs in a thread that waits for its process, so that a request that is cancelled does not free a
+    process that works.
+    """
+
+    def __init__(
+        self, *, limit: int = MAX_PROCESSES, cpu_seconds: float = CPU_SECONDS, memory_mb: int = MEMORY_MB
+    ) -> None:
+        self._limit = limit
+        self._cpu_seconds = cpu_seconds
+        self._memory_mb = memory_mb
+        self._threads = ThreadPoolExecutor(limit, "dagmaster-check")
+        self._calls = 0
+        self._lock = threading.Lock()
+        self._idle: list[_CheckProcess] = []
+        self._all: set[_CheckProcess] = set()
+        self._is_closed = False
+
+    async def run(self, function: Callable[..., JsonValue], **arguments: JsonValue) -> Any:
+        """Call a function of a module in a process; its arguments and its result are JSON.
+
+        Raise `CheckLimitExceeded` if it took too much, and `ChecksBusy` if too many calls wait.
+        """
+        if self._calls >= self._limit + MAX_WAITING:
+            raise ChecksBusy(
+                f"{self._calls} checks run or wait, which is the limit of this server: send the request again"
+            )
+        self._calls += 1
+        work = self._threads.submit(self._run, f"{function.__module__}:{function.__qualname__}", arguments)
+        loop = asyncio.get_running_loop()
+        work.add_done_callback(partial(_tell, loop, self._on_done))
+        return await asyncio.wrap_future(work)
+
+    def close(self) -> None:
+        """Kill the processes, and end the threads."""
+        with self._lock:
+            self._is_closed = True
+            processes = list(self._all)
+        for process in processes:
+            process.kill()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def pids(self) -> list[int]:
+        with self._lock:
+            return [process.pid for process in self._all]
+
+    def _on_done(self) -> None:
+        self._calls -= 1
+
+    def _run(self, name: str, arguments: dict[str, JsonValue]) -> JsonValue:
+        process = self._take()
+        is_reusable = False
+        try:
+            answer = process.call(name, arguments)
+            is_reusable = not answer.get("is_last")
+        finally:
+            self._give_back(process, is_reusable=is_reusable)
+        if "stopped" in answer:
+            raise CheckLimitExceeded(
+                f"the check was stopped: it needed more than {self._memory_mb:,} MB of memory"
+            )
+        if "error" in answer:
+            raise RuntimeError(f"{name} failed in its process:\n{answer['error']}")
+        result: JsonValue = answer["result"]
+        return result
+
+    def _take(self) -> _CheckProcess:
+        with self._lock:
+            while self._idle:
+                process = self._idle.pop()
+                if process.is_alive:
+                    return process
+                self._all.discard(process)
+            process = _CheckProcess(self._cpu_seconds, self._memory_mb)
+            self._all.add(process)
+        if self._is_closed:
+            process.kill()
+        return process
+
+    def _give_back(self, process: _CheckProcess, *, is_reusable: bool) -> None:
+        with self._lock:
+            if is_reusable and not self._is_closed:
+                self._idle.append(process)
+                return
+            self._all.discard(process)
+        process.kill()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, on_done: Callable[[], None], _: object) -> None:
+    # The loop of a server that has ended is closed.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(on_done)
+
+
+class _CheckProcess:
+    """One process, which does one call at a time."""
+
+    def __init__(self, cpu_seconds: float, memory_mb: int) -> None:
+        self._cpu_seconds = cpu_seconds
+        self._memory_mb = memory_mb
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "dagmaster.host.check_process_main",
+            str(cpu_seconds),
+            str(memory_mb),
+        ]
+        self._process = subprocess.Popen(  # noqa: S603 - a module of ours
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+        )
+        self.pid = self._process.pid
+        self._is_late = False
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def call(self, name: str, arguments: dict[str, JsonValue]) -> dict[str, Any]:
+        """Send a call and return its answer; raise `CheckLimitExceeded` if the process was killed over it."""
+        timer = threading.Timer(self._cpu_seconds * WALL_FACTOR, self._on_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            write_frame(_pipe(self._process.stdin), json.dumps([name, arguments]).encode())
+            answer: dict[str, Any] = json.loads(read_frame(_pipe(self._process.stdout)))
+        except (OSError, EOFError):
+            raise self._death() from None
+        finally:
+            timer.cancel()
+        return answer
+
+    def kill(self) -> None:
+        """Kill the process, and wait for its end."""
+        self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(EXIT_SECONDS)
+        for pipe in (self._process.stdin, self._process.stdout):
+            # What was not sent to it is lost.
+            with contextlib.suppress(OSError):
+                _pipe(pipe).close()
+
+    def _on_late(self) -> None:
+        self._is_late = True
+        self._process.kill()
+
+    def _death(self) -> CheckLimitExceeded:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # It has closed its pipe, and ends by what the kernel or it itself decided.
+            self._process.wait(EXIT_SECONDS)
+        self._process.kill()
+        code = self._process.wait()
+        if code == -signal.SIGPROF:
+            reason = f"it took more than {self._cpu_seconds:g} s of CPU time"
+        elif self._is_late:
+            reason = f"it did not end within {self._cpu_seconds * WALL_FACTOR:g} s"
+        else:
+            reason = (
+                f"its process ended with code {code}, perhaps for lack of memory ({self._memory_mb:,} MB)"
+            )
+        return CheckLimitExceeded(f"the check was stopped: {reason}. Send less, or something simpler")
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None  # noqa: S101 - for mypy
+    return pipe
