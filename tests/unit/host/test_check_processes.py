@@ -1,0 +1,152 @@
+"""Processes for checks: they are reused, limited, killed and replaced, and know nothing of their server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagmaster.errors import CheckLimitExceeded, ChecksBusy
+from dagmaster.host import check_processes
+from dagmaster.host.check_processes import CheckProcesses
+from tests.patience import PATIENCE_SECONDS
+from tests.unit.host import hostile_calls as calls
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.process
+
+
+@contextlib.asynccontextmanager
+async def processes(**limits: Any) -> AsyncIterator[CheckProcesses]:
+    pool = CheckProcesses(**limits)
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+class Pipes:
+    """Two named pipes: by one a call tells that it runs, by the other it is told to end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.started, self.released = folder / "started", folder / "released"
+        os.mkfifo(self.started)
+        os.mkfifo(self.released)
+
+    def call(self, pool: CheckProcesses) -> asyncio.Task[Any]:
+        return asyncio.create_task(
+            pool.run(calls.wait, started=str(self.started), released=str(self.released))
+        )
+
+    async def until_started(self) -> None:
+        reading = asyncio.to_thread(self.started.read_text)
+        assert await asyncio.wait_for(reading, PATIENCE_SECONDS) == "started"
+
+    async def release(self) -> None:
+        await asyncio.to_thread(self.released.write_text, "done")
+
+
+def test_calls_are_answered_by_one_process_after_another_call():
+    async def main() -> None:
+        async with processes() as pool:
+            assert await pool.run(calls.add, a=1, b=2) == 3
+            first = await pool.run(calls.pid)
+            assert await pool.run(calls.pid) == first != os.getpid()
+            assert pool.pids() == [first]
+
+    asyncio.run(main())
+
+
+def test_a_process_that_takes_too_much_is_killed_and_the_next_call_is_answered():
+    async def main() -> None:
+        async with processes(cpu_seconds=0.3, memory_mb=300) as pool:
+            with pytest.raises(CheckLimitExceeded, match=r"it took more than 0\.3 s of CPU time"):
+                await pool.run(calls.spin)
+            with pytest.raises(CheckLimitExceeded, match="it needed more than 300 MB of memory"):
+                await pool.run(calls.take_memory)
+            with pytest.raises(CheckLimitExceeded, match="its process ended with code 3"):
+                await pool.run(calls.die)
+            assert pool.pids() == []
+            assert await pool.run(calls.add, a=1, b=2) == 3
+
+    asyncio.run(main())
+
+
+def test_a_call_that_only_waits_is_killed_too(monkeypatch, tmp_path):
+    monkeypatch.setattr(check_processes, "WALL_FACTOR", 1)
+
+    async def main() -> None:
+        async with processes(cpu_seconds=0.5) as pool:
+            pipes = Pipes(tmp_path)
+            call = pipes.call(pool)
+            await pipes.until_started()
+            with pytest.raises(CheckLimitExceeded, match=r"it did not end within 0\.5 s"):
+                await call
+
+    asyncio.run(main())
+
+
+def test_an_error_of_a_call_is_raised_with_its_traceback():
+    async def main() -> None:
+        async with processes() as pool:
+            with pytest.raises(RuntimeError, match="KeyError: 'what was wrong'"):
+                await pool.run(calls.fail)
+            assert await pool.run(calls.add, a=1, b=2) == 3
+
+    asyncio.run(main())
+
+
+def test_a_process_has_no_settings_and_no_secrets_of_the_server(monkeypatch):
+    monkeypatch.setenv("DAGMASTER_DATABASE_URL", "postgresql://user:password@host/db")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a secret")
+
+    async def main() -> None:
+        async with processes() as pool:
+            names = await pool.run(calls.names_of_environment)
+            assert not {"DAGMASTER_DATABASE_URL", "AWS_SECRET_ACCESS_KEY"} & set(names)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_call_keeps_its_process_and_further_calls_are_refused(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(check_processes, "MAX_WAITING", 1)
+    pipes = Pipes(tmp_path)
+
+    async def main() -> None:
+        async with processes(limit=1) as pool:
+            first = pipes.call(pool)
+            await pipes.until_started()
+            first.cancel()
+            await asyncio.wait([first])
+            second = asyncio.create_task(pool.run(calls.add, a=1, b=2))
+            await asyncio.sleep(0)
+            with pytest.raises(ChecksBusy, match="send the request again"):
+                await pool.run(calls.pid)
+            assert not second.done()
+            await pipes.release()
+            assert await second == 3
+            assert await pool.run(calls.pid)
+
+    asyncio.run(main())
+
+
+def test_close_kills_a_process_that_works(tmp_path: Path):
+    pipes = Pipes(tmp_path)
+
+    async def main() -> None:
+        async with processes() as pool:
+            call = pipes.call(pool)
+            await pipes.until_started()
+            (pid,) = pool.pids()
+        with pytest.raises(CheckLimitExceeded):
+            await call
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+    asyncio.run(main())
