@@ -19,6 +19,8 @@ from dagmaster.application.context import Application
 from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.application.views.json_schema import view_schemas
+from dagmaster.authoring.check_budget import MAX_STEPS, QUICK_STEPS
+from dagmaster.authoring.input_definitions import MAX_PATTERNS
 from dagmaster.authoring.python import task_options
 from dagmaster.authoring.python.tasks import TaskFunction
 from dagmaster.authoring.schema import NODE_MODELS, InputModel, WorkflowModel, json_schema
@@ -35,9 +37,11 @@ from dagmaster.geo.formats.driver_rules import complete
 from dagmaster.geo.formats.raster_drivers import RASTER_DRIVERS
 from dagmaster.geo.formats.raster_files import installed_drivers
 from dagmaster.geo.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIVERS
+from dagmaster.host.check_processes import CPU_SECONDS, MAX_PROCESSES, MAX_WAITING, MEMORY_MB
 from dagmaster.http.aliases import resolve_alias
 from dagmaster.http.app import create_app, route_scopes
 from dagmaster.http.services import HttpServices
+from dagmaster.patterns import MAX_PATTERN_CHARACTERS, MAX_PATTERN_TEXT, MAX_PROGRAM, MAX_WORK
 from dagmaster.ports.audit_events import MEANING, EventType
 from dagmaster.ports.task_messages import message_schema
 from dagmaster.sdk.handler_definitions import describe_handler
@@ -125,13 +129,47 @@ def _definitions() -> list[dict[str, Any]]:
     return [describe_handler(registry.get(name)) for name in sorted(handler_table.__handlers__)]
 
 
+def _patterns() -> str:
+    return f"""\
+### Patterns
+
+`pattern`, and `pattern` and `patternProperties` in `items`, `properties` and `constraints`, are regular expressions that run
+in linear time ([RE2](https://github.com/google/re2/wiki/Syntax)). They match anywhere in a text: write `^…$` for the whole text.
+
+| written | means |
+|---|---|
+| `.` | one character, but no line break; with `(?s)` any |
+| `^` `$` | the start and the end of the text; with `(?m)` also of a line. `\\A`, `\\z` and `\\Z`: of the text only |
+| `\\d` `\\w` `\\s` `\\b` | a digit `[0-9]`, a word character `[0-9A-Za-z_]`, a space `[\\t\\n\\f\\r ]`, a border of words: ASCII only |
+| `\\p{{L}}` `\\p{{Greek}}` | the characters of a category or a script of Unicode |
+| `(?i)` `(?i:…)` | upper and lower case are equal, in all of Unicode |
+| `\\/` `\\x41` `\\u0041` `\\u{{1F600}}` `\\cA` | a character: as it is, by its code, a control character |
+| `(?<name>…)` `(?P<name>…)` | a group |
+
+Refused by name: look-around `(?=…)` `(?!…)` `(?<=…)` `(?<!…)`, back references `\\1` `\\k<name>`, atomic groups and possessive
+repetitions, conditions, comments, `{{,n}}` (write `{{0,n}}`), `[]` and `[^]`, `[[:alpha:]]`, operations on sets, octal numbers.
+
+A pattern has at most {MAX_PATTERN_CHARACTERS:,} characters, 1,000 rounds of counted repetitions, and {MAX_PROGRAM:,} compiled
+instructions; an input at most {MAX_PATTERNS} patterns. A text has at most {MAX_PATTERN_TEXT:,} bytes of UTF-8 to be matched, for a
+pattern of more than {MAX_WORK // MAX_PATTERN_TEXT:,} instructions fewer: {MAX_WORK:,} divided by them.
+
+### Limits of checks
+
+The check of the inputs of a job takes at most {MAX_STEPS:,} steps: a step is one keyword of a schema on one part of a value. The
+definitions of the inputs of a workflow have as many. A server checks workflows, and inputs that need more than {QUICK_STEPS:,}
+steps, in a process with {CPU_SECONDS:g} s of CPU time and {MEMORY_MB} MB of memory; what needs more is refused (`check_limit_exceeded`).
+At most {MAX_PROCESSES} checks run and {MAX_WAITING} wait; a further request is refused (`checks_busy`). `unevaluatedItems`,
+`unevaluatedProperties` and references (`$ref`) are not supported in schemas of inputs.
+"""
+
+
 def _workflow_file() -> str:
     parts = [
         GENERATED,
         "# The workflow file\n\nThe [JSON Schema](workflow.schema.json) says the same for editors.\n",
     ]
     parts.append(f"\n## Top level\n\n{_keys(WorkflowModel)}")
-    parts.append(f"\n## An input\n\n{_keys(InputModel)}")
+    parts.append(f"\n## An input\n\n{_keys(InputModel)}\n{_patterns()}")
     for kind, model in NODE_MODELS.items():
         parts.append(f"\n## `type: {kind}`\n\n{_sentence(model)}\n\n{_keys(model)}")
         if kind == "conditional":

@@ -79,10 +79,10 @@ def test_a_process_that_takes_too_much_is_killed_and_the_next_call_is_answered()
 
 
 def test_a_call_that_only_waits_is_killed_too(monkeypatch, tmp_path):
-    monkeypatch.setattr(check_processes, "WALL_FACTOR", 1)
+    monkeypatch.setattr(check_processes, "WALL_SECONDS", 0.5)
 
     async def main() -> None:
-        async with processes(cpu_seconds=0.5) as pool:
+        async with processes() as pool:
             pipes = Pipes(tmp_path)
             call = pipes.call(pool)
             await pipes.until_started()

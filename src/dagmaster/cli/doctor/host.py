@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 IMPORT_SECONDS: Final = 30.0
 """How long the import of handler modules may take."""
 
-_PACKAGES: Final = ("asyncpg", "alembic", "sqlalchemy", "pydantic", "jinja2", "jsonschema", "yaml")
+_PACKAGES: Final = ("asyncpg", "alembic", "sqlalchemy", "pydantic", "jinja2", "jsonschema", "re2", "yaml")
 _MAX_MESSAGE: Final = 300
 _MAX_NAMES: Final = 5
 
