@@ -86,8 +86,9 @@ def test_patterns_made_to_backtrack_and_values_made_to_be_compared_end(dsn, tmp_
             body = {"workflow_id": "unique", "inputs": {"x": values}}
             request = asyncio.create_task(http.post("/api/v1/jobs", json=body))
             assert await ask_livez_until(request, http) > 1
-            assert request.result().status_code == status, request.result().text
-        assert "its items 7 and 3000 are equal" in request.result().text
+            answer = request.result()
+            assert answer.status_code == status, answer.text
+            assert status == 202 or "its items 7 and 3000 are equal" in answer.text
 
     asyncio.run(with_server(dsn, tmp_path, work))
 

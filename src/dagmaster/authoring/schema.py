@@ -256,7 +256,9 @@ class InputModel(FileModel):
     default: JsonValue = Field(default=None, description="Used when it is not provided.")
     enum: list[JsonValue] | None = Field(default=None, min_length=1, description="The allowed values.")
     pattern: str | None = Field(
-        default=None, max_length=MAX_PATTERN_CHARACTERS, description="A regular expression for text: see *Patterns*."
+        default=None,
+        max_length=MAX_PATTERN_CHARACTERS,
+        description="A regular expression for text: see *Patterns*.",
     )
     minimum: float | None = Field(default=None, description="The smallest number.")
     maximum: float | None = Field(default=None, description="The largest number.")

@@ -22,7 +22,7 @@ DEFINITION: Any = {
     "nodes": {"a": {"handler": "h", "queue": "q"}},
 }
 GRAPH = compile_definition(DEFINITION)
-LARGE = list(range(QUICK_STEPS))
+LARGE: Any = list(range(QUICK_STEPS))
 
 
 class HeldChecks:

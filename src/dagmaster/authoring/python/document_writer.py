@@ -55,7 +55,7 @@ _HINTS: Final = {
 class PythonDocument(Document):
     """A document that was written in Python. A problem is at the call that made the node."""
 
-    __slots__ = ("_output_place", "_place", "_places")
+    __slots__ = ("_part_places", "_place", "_places")
 
     is_python = True
 
@@ -64,12 +64,12 @@ class PythonDocument(Document):
         data: dict[str, Any],
         place: Place,
         places: Mapping[str, Place],
-        output_place: Callable[[str], Place] | None = None,
+        part_places: Mapping[str, Callable[[str], Place]] | None = None,
     ) -> None:
         super().__init__(data, Source("", place.file), None)
         self._place = place
         self._places = places
-        self._output_place = output_place
+        self._part_places = part_places or {}
 
     def problem(
         self,
@@ -81,7 +81,7 @@ class PythonDocument(Document):
         offset: int = 0,  # noqa: ARG002 - as above
         severity: str = "error",
     ) -> Problem:
-        """Return a problem at the call of the node, at what is returned, or at the workflow function."""
+        """Return a problem at the call of the node, a parameter, what is returned, or the workflow function."""
         return self._find_place(path).problem(
             message, hint=_HINTS.get(hint, hint), path=path, severity=severity
         )
@@ -89,8 +89,8 @@ class PythonDocument(Document):
     def _find_place(self, path: Path) -> Place:
         if len(path) > 1 and path[0] == "nodes":
             return self._places.get(str(path[1]), self._place)
-        if len(path) > 1 and path[0] == "outputs" and self._output_place is not None:
-            return self._output_place(str(path[1]))
+        if len(path) > 1 and path[0] in self._part_places:
+            return self._part_places[str(path[0])](str(path[1]))
         return self._place
 
 

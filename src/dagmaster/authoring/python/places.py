@@ -68,18 +68,26 @@ def place_of(function: Callable[..., object]) -> Place:
     return Place("<unknown>", 0) if code is None else Place(code.co_filename, code.co_firstlineno)
 
 
+def place_of_input(function: Callable[..., object], name: str) -> Place:
+    """Return where a function declares a parameter; the function itself if its source is not there."""
+    source = _Source.of(function)
+    if source is None:
+        return place_of(function)
+    arguments = source.root.args
+    declared = next((one for one in (*arguments.args, *arguments.kwonlyargs) if one.arg == name), None)
+    return place_of(function) if declared is None else source.place(declared)
+
+
 def place_of_output(function: Callable[..., object], name: str) -> Place:
     """Return where a function returns an output: its value in a dict, else its only return statement.
 
     The function itself if it has several, or if its source is not there.
     """
-    try:
-        lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError):
+    source = _Source.of(function)
+    if source is None:
         return place_of(function)
     returns = [
-        node for node in _own_nodes(tree.body[0]) if isinstance(node, ast.Return) and node.value is not None
+        node for node in _own_nodes(source.root) if isinstance(node, ast.Return) and node.value is not None
     ]
     if len(returns) != 1:
         return place_of(function)
@@ -89,8 +97,30 @@ def place_of_output(function: Callable[..., object], name: str) -> Place:
         node = next(
             (value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name), node
         )
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    return Place(place_of(function).file, first + node.lineno - 1, node.col_offset + indent + 1)
+    return source.place(node)
+
+
+class _Source(NamedTuple):
+    """The syntax of a function, and where its lines are in the file."""
+
+    root: ast.FunctionDef | ast.AsyncFunctionDef
+    file: str
+    first_line: int
+    indent: int
+
+    @classmethod
+    def of(cls, function: Callable[..., object]) -> _Source | None:
+        try:
+            lines, first = inspect.getsourcelines(function)
+            root = ast.parse(textwrap.dedent("".join(lines))).body[0]
+        except (OSError, TypeError, SyntaxError):
+            return None
+        if not isinstance(root, ast.FunctionDef | ast.AsyncFunctionDef):
+            return None
+        return cls(root, place_of(function).file, first, len(lines[0]) - len(lines[0].lstrip()))
+
+    def place(self, node: ast.stmt | ast.expr | ast.arg) -> Place:
+        return Place(self.file, self.first_line + node.lineno - 1, node.col_offset + self.indent + 1)
 
 
 def _own_nodes(root: ast.AST) -> Iterator[ast.AST]:

@@ -11,11 +11,11 @@ from pydantic import AfterValidator, BeforeValidator, PlainValidator, TypeAdapte
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
+from pydantic_core import PydanticSerializationError, SchemaError, core_schema, to_jsonable_python
 
 from dagmaster.authoring.input_schema import CONSTRAINT_FORMATS, CONSTRAINTS, TEXT_FORMATS
 from dagmaster.authoring.python.futures import Future, InputOrigin
-from dagmaster.authoring.python.places import place_of, reject
+from dagmaster.authoring.python.places import place_of_input, reject
 from dagmaster.errors import InputsInvalid, Problem
 from dagmaster.sdk.type_hints import Unresolved, alternatives, resolve_annotations
 
@@ -146,6 +146,10 @@ def _read_type(function: Callable[..., Any], name: str, annotation: Any) -> tupl
     try:
         schema = TypeAdapter(annotation).json_schema(schema_generator=_InputSchema)
         lost = next(_lost_limits(annotation), None)
+    except SchemaError as error:
+        # pydantic compiles patterns by an engine that is as linear as ours, and says in its last line what is wrong.
+        reason = str(error).strip().rpartition("\n")[2].removeprefix("error: ")
+        raise _reject(function, name, f"has a type that is no input: {reason}", "") from None
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUserError) as error:
         reason = str(error).partition("\n")[0]
         raise _reject(function, name, f"has a type that is no input: {reason}", "") from None
@@ -250,4 +254,6 @@ def _name_of(annotation: Any) -> str:
 
 
 def _reject(function: Callable[..., Any], name: str, problem: str, hint: str) -> WorkflowInvalid:
-    return reject(f"parameter {name!r} of {function.__name__}() {problem}", hint, place=place_of(function))
+    return reject(
+        f"parameter {name!r} of {function.__name__}() {problem}", hint, place=place_of_input(function, name)
+    )

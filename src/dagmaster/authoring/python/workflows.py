@@ -16,7 +16,7 @@ import dagmaster
 from dagmaster.authoring.python.document_writer import DocumentWriter, PythonDocument
 from dagmaster.authoring.python.graph_export import write_nodes
 from dagmaster.authoring.python.graph_nodes import OTHER_THREADS, GraphBuilder, Node, require_builder
-from dagmaster.authoring.python.places import calling_place, place_of, place_of_output, reject
+from dagmaster.authoring.python.places import calling_place, place_of, place_of_input, place_of_output, reject
 from dagmaster.authoring.python.tasks import TaskFunction
 from dagmaster.authoring.python.workflow_inputs import read_inputs
 from dagmaster.authoring.yaml.writer import write_yaml
@@ -321,7 +321,11 @@ def _trace(
         data["outputs"] = writer.value(outputs, "the result", place=place)
     target.tasks = {key: task for key, task in builder.tasks.items() if isinstance(task, TaskFunction)}
     target.children = builder.children
-    return PythonDocument(data, place, writer.places(), functools.partial(place_of_output, function))
+    part_places = {
+        "inputs": functools.partial(place_of_input, function),
+        "outputs": functools.partial(place_of_output, function),
+    }
+    return PythonDocument(data, place, writer.places(), part_places)
 
 
 def _write_items(

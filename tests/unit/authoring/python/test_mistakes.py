@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field, StringConstraints
 
 from dagmaster import (
     Future,
@@ -619,3 +619,45 @@ def test_a_result_that_may_be_missing_is_at_the_function_without_a_source():
     problem = problem_of(names["flow"])
     assert "may be missing" in problem.message
     assert (problem.file, problem.line) == ("<string>", 1)
+
+
+class Site(BaseModel):
+    name: Annotated[str, Field(pattern=r"^\p{L}++$")]
+
+
+def test_a_pattern_that_is_refused_is_an_error_at_its_parameter():
+    @workflow
+    def flow(
+        code: Annotated[str, Field(pattern=r"^[[:alpha:]]$")],
+        other: Annotated[str, StringConstraints(pattern=re.compile("^a(?!b)"))] = "ac",
+        site: Site | None = None,
+    ):
+        echo(code)
+
+    with pytest.raises(WorkflowInvalid) as caught:
+        flow.compile()
+    found = [
+        (problem.path, problem.text.partition(":")[0], problem.message) for problem in caught.value.problems
+    ]
+    assert [(path, text) for path, text, _ in found] == [
+        ("inputs.code.pattern", "code"),
+        ("inputs.other.pattern", "other"),
+        ("inputs.site.properties.name.pattern", "site"),
+    ]
+    names = ("a POSIX class [:…:]", "negative look-ahead (?!…)", "a possessive repetition ++")
+    assert all(message.startswith(name) for (*_, message), name in zip(found, names, strict=True))
+
+
+def test_a_pattern_that_pydantic_refuses_is_an_error_at_its_parameter():
+    @workflow
+    def flow(
+        code: Annotated[str, Field(pattern="(?=a)b")],
+    ):
+        echo(code)
+
+    problem = problem_of(flow)
+    assert problem.message == (
+        "parameter 'code' of flow() has a type that is no input: look-around, including look-ahead and look-behind,"
+        " is not supported"
+    )
+    assert problem.text.startswith("code: Annotated")
