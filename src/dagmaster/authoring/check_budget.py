@@ -37,6 +37,7 @@ class CheckBudget:
         self.left = limit
         # By the identity of the list, which is kept: another one could get the same.
         self._allowed: dict[int, tuple[list[JsonValue], frozenset[str]]] = {}
+        self._constants: dict[int, tuple[JsonValue, str]] = {}
 
     def spend(self, steps: int) -> None:
         """Take steps; raise `CheckStopped` if there are not as many left."""
@@ -64,6 +65,13 @@ class CheckBudget:
         if key not in self._allowed:
             self._allowed[key] = values, frozenset(self.canonical(value) for value in values)
         return self._allowed[key][1]
+
+    def constant(self, value: JsonValue) -> str:
+        """Return the canonical text of a `const`, which is made once."""
+        key = id(value)
+        if key not in self._constants:
+            self._constants[key] = value, self.canonical(value)
+        return self._constants[key][1]
 
     def _normal(self, value: Any) -> Any:
         """Return a value with whole floats as integers, so that equal numbers have equal texts."""

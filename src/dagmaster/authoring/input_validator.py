@@ -42,6 +42,8 @@ _EACH_PART: Final = frozenset(
     {"items", "contains", "propertyNames", "additionalProperties", "patternProperties", "uniqueItems"}
 )
 """Keywords that look at each part of a value, however little they do with it."""
+_BY_TEXT: Final = frozenset({"enum", "const"})
+"""Keywords whose value is made to text once, and then found by it."""
 _WORK_PER_STEP: Final = 1_000
 """Instructions of a pattern, on one byte each, in the time of a step."""
 _SHOWN_KEYS: Final = 10
@@ -120,7 +122,7 @@ def _counted(name: str, keyword: _Keyword) -> _Keyword:
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
         budget: CheckBudget = validator.format_checker.budget
         steps = 1
-        if isinstance(value, list | dict):
+        if isinstance(value, list | dict) and name not in _BY_TEXT:
             steps += len(value)
         if isinstance(instance, list | dict) and name in _EACH_PART:
             steps += len(instance)
@@ -217,7 +219,7 @@ def _is_the_one(
     validator: Any, constant: JsonValue, value: JsonValue, _schema: JsonValue
 ) -> Iterator[ValidationError]:
     budget: CheckBudget = validator.format_checker.budget
-    if budget.canonical(value) != budget.canonical(constant):
+    if budget.canonical(value) != budget.constant(constant):
         yield ValidationError(f"{truncate(repr(constant), 100)} was expected")
 
 

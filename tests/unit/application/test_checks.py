@@ -12,6 +12,7 @@ from dagmaster.application.submission import JobRequest, SubmissionQueue, submit
 from dagmaster.authoring.check_budget import QUICK_STEPS
 from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.errors import InputsInvalid
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import memory_application
 
 LIST = {"type": "array", "items": {"type": "integer"}}
@@ -67,8 +68,8 @@ def test_the_large_inputs_of_one_caller_do_not_delay_the_jobs_of_others():
         queue = SubmissionQueue(app)
         large = asyncio.create_task(queue.submit(JobRequest(graph=GRAPH, inputs={"x": LARGE})))
         small = asyncio.create_task(queue.submit(JobRequest(graph=GRAPH, inputs={"x": [1]})))
-        await checks.started.wait()
-        assert (await small).is_new
+        await asyncio.wait_for(checks.started.wait(), PATIENCE_SECONDS)
+        assert (await asyncio.wait_for(small, PATIENCE_SECONDS)).is_new
         assert not large.done()
         checks.released.set()
         assert (await large).is_new
