@@ -1,8 +1,8 @@
 """Regular expressions that users write: matched in linear time, refused by name where that is not possible.
 
-Python's `re` backtracks: a few characters of a pattern can take longer than the universe has. RE2 does not. What
-it cannot express is refused with what to write instead, and the spellings of ECMAScript and Python that it does
-not know are translated. Nothing is guessed: a construct that means different things in the three is refused.
+Python's `re` backtracks: a few characters of a pattern can take longer than the universe has. RE2 does not.
+What it cannot express is refused with what to write instead, and the spellings of ECMAScript and Python that
+it does not know are translated. A construct that means different things in the three is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_PATTERN_TEXT: Final = 10_000
 MAX_PROGRAM: Final = 4_000
 """Instructions of a compiled pattern: `\\p{L}` is 1,200 of them, a counted repetition multiplies."""
 MAX_WORK: Final = 10_000_000
-"""Instructions times bytes of one match: 40 ms where each byte meets each instruction (bench/patterns.py, 2026-11)."""
+"""Instructions times bytes of one match: 40 ms where each byte meets each instruction (bench/patterns.py)."""
 _MEMORY: Final = 1024 * 1024
 _MAX_COUNT: Final = 1_000
 
@@ -35,6 +35,8 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _KNOWN_ESCAPES: Final = frozenset("dDwWsSbBAzfnrtvaxpP")
+_OTHER_SPELLINGS: Final = {("b", True): r"\x08", ("Z", False): r"\z"}
+"""Escapes that RE2 spells in another way, in a set or outside: a backspace, and Python's end of the text."""
 _FLAGS: Final = re.compile(r"\(\?[ims]*(?:-[ims]+)?[:)]")
 _NAMED: Final = re.compile(r"\(\?P?<")
 
@@ -143,7 +145,7 @@ def _refusal(error: Exception) -> PatternRefused:
     words = error.args[0].decode("utf-8", "replace") if error.args else ""
     if words.startswith("invalid repetition size"):
         return PatternRefused(
-            f"a repetition has more than {_MAX_COUNT:,} rounds, those of the repetitions around it multiplied",
+            f"a repetition has more than {_MAX_COUNT:,} rounds, multiplied along nested ones",
             "write + or *, and limit the length with maxLength",
         )
     if words.startswith("pattern too large"):
@@ -210,15 +212,14 @@ def _escape(text: str, at: int, *, in_set: bool = False) -> str:
         return f"\\x{{{ord(text[2]) & 0x1F:X}}}"
     if name.isdigit():
         return _number(text, at, in_set=in_set)
-    if name == "b" and in_set:
-        return r"\x08"
-    if name == "Z" and not in_set:
-        # Python's end of the text.
-        return r"\z"
+    if (name, in_set) in _OTHER_SPELLINGS:
+        return _OTHER_SPELLINGS[name, in_set]
     if name == "k":
         raise _refused(r"a back reference \k<…>", at, _BACK_REFERENCE)
-    if name and (name in _KNOWN_ESCAPES or not name.isalpha() or not name.isascii()):
-        return text if name.isascii() else name
+    if not name.isascii():
+        return name
+    if name in _KNOWN_ESCAPES or (name and not name.isalpha()):
+        return text
     raise _refused(f"the escape {text}", at, "write the character itself, or its code as \\x41 or \\u0041")
 
 

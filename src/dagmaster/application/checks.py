@@ -1,4 +1,4 @@
-"""Where checks of what a caller sent run: small ones at once, others in a thread or a process that can be killed."""
+"""Where checks of what a caller sent run: small ones at once, others in a thread or a killable process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Checks(Protocol):
 
 
 class LocalChecks:
-    """Checks of one user's process, as of a command: in a thread, without limits but those of the check."""
+    """Checks of one user's process, as of a command: in a thread, limited by its budget alone."""
 
     async def check(self, function: Callable[..., JsonValue], /, **arguments: Any) -> Any:
         return await asyncio.to_thread(function, **arguments)

@@ -193,8 +193,8 @@ async def _accept(app: Application, request: JobRequest) -> JobRequest:
 async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared | Exception]:
     """Make the jobs of orders.
 
-    An error of one is its answer, and so is that its check takes longer than the event loop has time for; that the
-    database is unavailable concerns them all.
+    An error of one is its answer, and so is that its check takes longer than the event loop has time for;
+    that the database is unavailable concerns them all.
     """
     submitter = JobSubmitter(app.client, await app.client.lease_ids(), env=app.env)
     published = _PublishedGraphs(app)

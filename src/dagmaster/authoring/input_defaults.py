@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _INNER: Final = ("items", "prefixItems", "additionalProperties", "anyOf")
 """Keywords that have the schemas of parts of a value, besides `properties`."""
 _BYTES_PER_STEP: Final = 8
-"""Bytes of a default that is copied in the time of a step: 2 million steps add 16 MB to the inputs, at most."""
+"""Bytes of a default that is copied in the time of a step: 2 million steps add at most 16 MB to inputs."""
 
 
 def has_defaults(schema: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The definitions of workflow inputs: which keys go together, and which schemas, patterns and defaults are valid."""
+"""The definitions of workflow inputs: keys that go together, valid schemas, patterns and defaults."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def _stopped(stopped: CheckStopped, name: str) -> Problem:
     return Problem(
         message=f"the check of input {name!r} was stopped after {stopped.limit:,} steps",
         path=name,
-        hint="make the value or its schema smaller: a step is one keyword of the schema on one part of the value",
+        hint="make the value or its schema smaller: a step is one keyword of the schema on one part of it",
     )
 
 

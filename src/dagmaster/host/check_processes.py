@@ -1,8 +1,8 @@
 """Processes for work on what a caller sent: killed when it takes too much time or memory, and replaced.
 
-A thread cannot be killed, and native code in it holds the interpreter's lock. A process is started when it is
-needed, does one call at a time, and is kept for the next. It has no settings and no secrets of the server: its
-environment is a short list of names.
+A thread cannot be killed, and native code in it holds the interpreter's lock. A process is started when it
+is needed, does one call at a time, and is kept for the next. It has no settings and no secrets of the server:
+its environment is a short list of names.
 """
 
 from __future__ import annotations

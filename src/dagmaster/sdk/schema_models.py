@@ -1,7 +1,7 @@
 """A model from a JSON Schema: params are checked, and mistakes described, as with the handler's model.
 
 The schema may come from anyone. What is not understood is not checked: a wrong problem is worse than none. So
-are its patterns, which `patterns` matches: pydantic's engine is linear, too, but compiles for seconds.
+are its patterns, which `patterns` matches: pydantic's engine is also linear, but compiles for seconds.
 """
 
 from __future__ import annotations

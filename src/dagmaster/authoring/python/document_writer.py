@@ -81,7 +81,7 @@ class PythonDocument(Document):
         offset: int = 0,  # noqa: ARG002 - as above
         severity: str = "error",
     ) -> Problem:
-        """Return a problem at the call of the node, a parameter, what is returned, or the workflow function."""
+        """Return a problem at the call of the node, a parameter, what is returned, or the function."""
         return self._find_place(path).problem(
             message, hint=_HINTS.get(hint, hint), path=path, severity=severity
         )

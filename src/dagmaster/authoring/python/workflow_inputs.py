@@ -147,7 +147,7 @@ def _read_type(function: Callable[..., Any], name: str, annotation: Any) -> tupl
         schema = TypeAdapter(annotation).json_schema(schema_generator=_InputSchema)
         lost = next(_lost_limits(annotation), None)
     except SchemaError as error:
-        # pydantic compiles patterns by an engine that is as linear as ours, and says in its last line what is wrong.
+        # pydantic compiles patterns by a linear engine, and says in its last line what is wrong.
         reason = str(error).strip().rpartition("\n")[2].removeprefix("error: ")
         raise _reject(function, name, f"has a type that is no input: {reason}", "") from None
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUserError) as error:
