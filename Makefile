@@ -20,7 +20,7 @@ PYTEST_ARGS ?= -n $(TESTERS) --dist worksteal
 UNIT_ARGS ?= -n auto --dist worksteal -m "not slow and not process"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run dev unit test tests browser azurite check types lint format docs screenshots bench soak clean
+.PHONY: help setup run dev unit test tests packages azurite check types lint format docs screenshots bench soak clean
 
 help: ## Print this help
 	@echo "usage: make <target>"
@@ -54,31 +54,18 @@ unit: $(STAMP) ## Run the quick tests: pure code, no processes, no PostgreSQL (a
 
 test: ## Run the checks and all tests, as CI does (11 to 14 minutes on two cores)
 	@# In parallel: pip and mypy use one core each.
-	@$(MAKE) --no-print-directory -j3 browser azurite setup
+	@$(MAKE) --no-print-directory -j3 packages azurite setup
 	@$(MAKE) --no-print-directory -j2 types tests
 
 tests: lint
 	$(BIN)/pytest $(PYTEST_ARGS)
 
-# The pages are tested in a real browser. BROWSER=0 leaves these tests out. Chromium without a user interface of its own
-# takes half the CPU time (2026-11: 16 instead of 31 s for eleven tests); a full one serves, too.
+# Pages are tested in a real browser, tables and catalogs in PostGIS. BROWSER=0 and POSTGIS=0 leave these tests out.
 BROWSER ?= 1
-export BROWSER
-browser: ## Install Chromium for the tests of the web page, if it is missing (BROWSER=0 leaves these tests out)
-	@install='apt-get update -qq && { apt-get install -y -qq chromium-headless-shell || apt-get install -y -qq chromium; }'; \
-	if [ "$(BROWSER)" = 0 ]; then \
-	  echo "BROWSER=0: the tests of the web page in a browser are SKIPPED. Nothing else checks the pages." >&2; \
-	elif command -v chromium-headless-shell >/dev/null 2>&1; then :; \
-	elif command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
-	  sh -c "$$install"; \
-	elif command -v chromium >/dev/null 2>&1; then :; \
-	elif command -v apt-get >/dev/null 2>&1 && sudo -n true >/dev/null 2>&1; then \
-	  sudo sh -c "$$install"; \
-	else \
-	  echo "The tests of the web page need Chromium on PATH, and it cannot be installed from here." >&2; \
-	  echo "Install it (Debian: sudo apt-get install chromium-headless-shell), or leave these tests out: make test BROWSER=0" >&2; \
-	  exit 1; \
-	fi
+POSTGIS ?= 1
+export BROWSER POSTGIS
+packages: ## Install Chromium, PostGIS and PgBouncer for tests, if they are missing (BROWSER=0, POSTGIS=0 skip tests)
+	@sh tests/install_packages.sh </dev/null
 
 # Azurite stands in for Azure in tests of storage. Without npm they are skipped.
 azurite:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FAILURES = Path(__file__).parents[2] / ".pytest_cache" / "browser"
 BROWSERS = ("chromium-headless-shell", "chromium")
-MISSING = f"none of {', '.join(BROWSERS)} on PATH: `make browser` installs one; BROWSER=0 skips"
+MISSING = f"none of {', '.join(BROWSERS)} on PATH: `make packages` installs one; BROWSER=0 skips"
 FAILED = pytest.StashKey[bool]()
 RUN = contextlib.ExitStack()
 RUNNING: list[Browser] = []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from tests.server_folders import server_folder
+from tests.system_packages import stop_without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,13 +28,13 @@ def _found() -> Path | None:
 
 
 PROGRAMS: Final = _found()
-MISSING: Final = "PostGIS is not installed: apt-get install postgresql-15-postgis-3"
 
 
 @contextlib.contextmanager
 def postgis_server() -> Iterator[str]:
     """Provide a server with an empty PostGIS database `geo`; yield its URL."""
-    assert PROGRAMS is not None, MISSING
+    if PROGRAMS is None:
+        stop_without("PostGIS")
     with server_folder() as place:
         user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
         if user:

@@ -16,6 +16,7 @@ import asyncpg
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 from tests.server_folders import one_at_a_time, run_folder, server_folder
+from tests.system_packages import stop_without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,8 @@ OLDER: Final = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres
 @contextlib.contextmanager
 def older_server() -> Iterator[str]:
     """Provide a server of the system's PostgreSQL for this process."""
-    assert OLDER is not None
+    if OLDER is None:
+        stop_without("PostgreSQL")
     with server_folder() as place:
         user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
         if user:

@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import asyncpg
+import pytest
 
 from dagmaster.host.snowflakes import Snowflakes
 from dagmaster.ports.audit_events import StoredEvent
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from dagmaster.ports.remote_workers import RemoteWorkers
     from dagmaster.store.postgres.connection import Connection
 
+
+IN_POSTGRES = pytest.mark.parametrize("world", ["postgres", "older postgres"], indirect=True)
+"""A test of what the store in memory does not have: connections, transactions, histograms."""
 
 AnyStore = (
     PostgresOrchestratorStore

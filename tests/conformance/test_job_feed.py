@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagmaster.ports.read_store import TaskFilter
 from tests.conformance.jobs import Played, Scene, submitted
-from tests.conformance.stores import PostgresWorld
+from tests.conformance.stores import IN_POSTGRES
 from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -131,9 +131,8 @@ async def test_a_feed_is_called_on_every_turn_of_the_jobs_that_it_watches_and_of
         assert changes.jobs.empty()
 
 
+@IN_POSTGRES
 async def test_a_feed_whose_connection_was_lost_calls_for_every_job_and_listens_again(world):
-    if not isinstance(world, PostgresWorld):
-        return
     reader, changes, scene = await world.reader(), Changes(), await Scene.begin(world)
     async with reader.feed(changes) as feed:
         await feed.watch([scene.job_id])
@@ -146,9 +145,8 @@ async def test_a_feed_whose_connection_was_lost_calls_for_every_job_and_listens_
         assert await changes.next() == scene.job_id
 
 
+@IN_POSTGRES
 async def test_behind_a_pooler_a_feed_has_no_notifications_and_still_reads(world):
-    if not isinstance(world, PostgresWorld):
-        return
     job_id = await submitted(world, await world.client())
     reader = await world.reader(is_pooled=True, direct=None)
     async with reader.feed(lambda _job_id: None) as feed:

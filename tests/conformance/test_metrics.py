@@ -27,7 +27,7 @@ from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.metric_rollups import MetricRollups, PostgresMetricRebuilder
 from dagmaster.store.postgres.named_queries import queries
 from tests.conformance.jobs import ONE, Played, Scene, a_turn, submitted
-from tests.conformance.stores import MemoryWorld, PostgresWorld
+from tests.conformance.stores import IN_POSTGRES, MemoryWorld, PostgresWorld
 
 if TYPE_CHECKING:
     from dagmaster.ports.job_records import ClaimedJob
@@ -189,9 +189,8 @@ async def test_the_history_of_a_workflow_has_the_periods_in_which_jobs_finished(
     assert await reader.history("unknown", start) == await reader.history("\0", start) == []
 
 
+@IN_POSTGRES
 async def test_more_durations_than_the_limit_are_read_from_a_histogram_and_labelled(world, monkeypatch):
-    if not isinstance(world, PostgresWorld):
-        pytest.skip("memory has an exact sample of each job")
     orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
     for seconds in (10, 30):
         await played_flow(world, orchestrator, seconds)
@@ -222,11 +221,10 @@ async def test_percentiles_stay_exact_while_other_jobs_are_not_counted_yet(world
     assert await reader.nodes("quick", await since(reader)) == [node]
 
 
+@IN_POSTGRES
 async def test_while_too_many_jobs_are_not_counted_yet_percentiles_are_read_from_a_histogram(
     world, monkeypatch
 ):
-    if not isinstance(world, PostgresWorld):
-        pytest.skip("memory has an exact sample of each job")
     monkeypatch.setattr(metric_reader, "MAX_PENDING", 1)
     orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
     await run_timed(world, orchestrator, "quick", AttemptStatus.COMPLETED)
@@ -457,9 +455,8 @@ async def rebuilt(world: World) -> tuple[int, int]:
     return part.counted, part.pending
 
 
+@IN_POSTGRES
 async def test_a_rebuild_that_is_interrupted_is_finished_by_an_orchestrator(world, monkeypatch):
-    if not isinstance(world, PostgresWorld):
-        pytest.skip("the store in memory counts all jobs at once")
     monkeypatch.setattr(metric_rollups, "REBUILD_BATCHES", 1)
     orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
     for _ in range(3):

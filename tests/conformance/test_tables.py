@@ -20,7 +20,7 @@ import shapely
 from dagmaster.errors import PermanentError, TablesUnavailable
 from dagmaster.geo.rules import arrow_features
 from dagmaster.ports.table_schemas import TableSpec
-from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
+from tests.conformance.postgis import postgis_server
 from tests.conformance.table_worker import ROWS, rows_of, tables_at
 from tests.patience import PATIENCE_SECONDS
 
@@ -35,8 +35,6 @@ NAMES = (f"t{number}" for number in itertools.count(1))
 
 @pytest.fixture(scope="module")
 def postgis() -> Iterator[str]:
-    if PROGRAMS is None:
-        pytest.skip(MISSING)
     with postgis_server() as url:
         yield url
 

@@ -17,15 +17,16 @@ from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.named_queries import compile_query
 from tests.conformance.server import TEMPLATE
 from tests.server_folders import server_folder
+from tests.system_packages import stop_without
 
 PGBOUNCER = shutil.which("pgbouncer") or next((p for p in ("/usr/sbin/pgbouncer",) if Path(p).exists()), None)
-
-pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed")
 
 
 @pytest.fixture(scope="module")
 def pooled(postgres):
     """Provide the DSN of a database behind a pooler with one connection for all clients."""
+    if PGBOUNCER is None:
+        stop_without("PgBouncer")
     with server_folder() as place:
         values = parse_qs(urlsplit(postgres).query)
         Path(place, "pooler.ini").write_text(

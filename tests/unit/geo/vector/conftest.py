@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
+from tests.conformance.postgis import postgis_server
 from tests.unit.geo.vector.vector_context import FolderServices
 
 if TYPE_CHECKING:
@@ -21,7 +21,5 @@ def services(tmp_path: Path) -> FolderServices:
 
 @pytest.fixture(scope="session")
 def postgis() -> Iterator[str]:
-    if PROGRAMS is None:
-        pytest.skip(MISSING)
     with postgis_server() as url:
         yield url
