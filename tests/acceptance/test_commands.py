@@ -93,6 +93,36 @@ def test_help_imports_neither_pydantic_nor_jinja_nor_asyncio():
     assert not {"pydantic", "jinja2", "asyncio", "rich"} & set(modules)
 
 
+READING = [
+    "jobs list",
+    "jobs show last",
+    "jobs why last",
+    "jobs events last",
+    "jobs logs last",
+    "jobs watch last",
+]
+
+
+def test_a_command_that_reads_jobs_does_not_import_pydantic():
+    assert dagmaster("run", HELLO).returncode == 0
+    code = f"""if True:
+        import sys
+        from dagmaster.cli.main import main
+        for command in {READING}:
+            try:
+                main(command.split())
+            except SystemExit as exited:
+                assert not exited.code, command
+            heavy = {{"pydantic", "yaml", "jsonschema", "alembic"}} & set(sys.modules)
+            assert not heavy, (command, heavy)
+    """
+    # With a name that is no setting, all settings are checked.
+    env = {name: value for name, value in os.environ.items() if name != "DAGMASTER_TEST_RUN"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_run_prints_the_result_to_stdout_and_the_rest_to_stderr():
     done = dagmaster("run", HELLO, "-i", "name=Ada")
     assert done.returncode == 0
