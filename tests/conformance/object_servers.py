@@ -10,10 +10,8 @@ import hmac
 import http.client
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
@@ -33,9 +31,9 @@ KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1S
 # On a condition moto looks and then writes, and it has threads: of twins both find nothing. S3 does both in one, and so
 # does a moto that takes one request at a time.
 _ONE_AT_A_TIME: Final = """
-import sys, threading
+import threading
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import run_simple
+from werkzeug.serving import make_server
 
 app, lock = DomainDispatcherApplication(create_backend_app), threading.Lock()
 
@@ -43,7 +41,9 @@ def one_at_a_time(environ, start_response):
     with lock:
         return list(app(environ, start_response))
 
-run_simple("127.0.0.1", int(sys.argv[1]), one_at_a_time, threaded=True)
+server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True)
+print(f"listens on http://127.0.0.1:{server.port}", flush=True)
+server.serve_forever()
 """
 
 
@@ -58,9 +58,7 @@ class ObjectServer:
 @contextlib.contextmanager
 def moto() -> Iterator[ObjectServer]:
     """S3. Buckets are made with `make_bucket`."""
-    port = free_port()
-    command = [sys.executable, "-c", _ONE_AT_A_TIME, str(port)]
-    with _running(command, port):
+    with _running([sys.executable, "-c", _ONE_AT_A_TIME]) as port:
         yield ObjectServer(
             port,
             {
@@ -87,11 +85,9 @@ def make_bucket(server: ObjectServer, name: str) -> None:
 def azurite() -> Iterator[ObjectServer]:
     """Azure. Containers are made with `make_container`."""
     program = installed_azurite()
-    port = free_port()
     options = ("--skipApiVersionCheck", "--disableTelemetry", "--inMemoryPersistence", "--silent")
     node = shutil.which("node") or "node"
-    command = [node, str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port), *options]
-    with _running(command, port):
+    with _running([node, str(program), "--blobHost", "127.0.0.1", "--blobPort", "0", *options]) as port:
         endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
         message = (
             f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={endpoint};"
@@ -149,31 +145,20 @@ def main() -> None:
         sys.stderr.write(f"{reason}\n")
 
 
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.socket() as store:
-        store.bind(("127.0.0.1", 0))
-        return int(store.getsockname()[1])
-
-
 @contextlib.contextmanager
-def _running(command: list[str], port: int) -> Iterator[None]:
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_calm(), cwd="/"
-    )
-    try:
-        for _ in range(600):
-            if process.poll() is not None:
-                raise RuntimeError(f"{command[1:3]} ended with {process.returncode} before it served")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                break
-            time.sleep(0.05)
-        else:
-            raise RuntimeError(f"{command[1:3]} does not serve after 30 s")
-        yield
-    finally:
-        process.kill()
-        process.wait()
+def _running(command: list[str]) -> Iterator[int]:
+    """Run a server that chooses its port, and says where it listens once it serves; provide the port."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=_calm(), cwd="/"
+    ) as process:
+        assert process.stdout is not None
+        try:
+            address = next((line for line in process.stdout if "listens on" in line), None)
+            if address is None:
+                raise RuntimeError(f"{command[1:3]} ended with {process.wait()} before it served")
+            yield int(address.rpartition(":")[2])
+        finally:
+            process.kill()
 
 
 def _calm() -> dict[str, str]:
@@ -186,7 +171,7 @@ def _calm() -> dict[str, str]:
 
 
 def _ask(port: int, method: str, path: str, headers: dict[str, str]) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port)
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from urllib.error import HTTPError
@@ -27,16 +26,15 @@ def test_without_a_port_nothing_of_prometheus_is_imported():
 
 
 def test_metrics_are_served_on_loopback_and_a_taken_port_is_named():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    metrics = open_metrics_port(Settings(metrics_port=port))
+    metrics = open_metrics_port(Settings(), 0)
     assert metrics is not None
+    port = metrics.port
     try:
         metrics.count("dagmaster_jobs_failed_total", "flow")
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert b'dagmaster_jobs_failed_total{workflow="flow"} 1.0' in answer.read()
         with pytest.raises(SettingsInvalid, match=f"metrics cannot be served at 127.0.0.1:{port}"):
-            open_metrics_port(Settings(), port)
+            open_metrics_port(Settings(metrics_port=port))
     finally:
         metrics.close()
 
