@@ -67,7 +67,7 @@ class Stack:
     def __enter__(self) -> Self:
         started = time.perf_counter()
         self._process = subprocess.Popen(  # noqa: S603 - our own command
-            [DAGMASTER, "dev", "--data-dir", str(self.data_dir), *self._arguments],
+            [DAGMASTER, "dev", "--port=0", "--data-dir", str(self.data_dir), *self._arguments],
             cwd=ROOT,
             env=environment(),
             stdin=subprocess.DEVNULL,

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 JOBS, CLIENTS, BATCH, REPEATS = 1_000, 32, 100, 3
+A_PORT: Final = "--port=0"
+"""Another `dagmaster dev` of this machine may take the default port."""
 REQUESTS: Final = 60
 TASKS: Final = 20_000
 CHAINS: Final = 21
@@ -63,7 +65,7 @@ print(json.dumps(asyncio.run(apply(%d))))
 
 def measure_http() -> Iterator[Row]:
     """Measure jobs that are submitted over HTTP, and the most frequent reads."""
-    with folder() as place, Stack(place / "http") as stack:
+    with folder() as place, Stack(place / "http", A_PORT) as stack:
         graph = chain_of(1)
         body = json.dumps({"text": json.dumps(graph.definition)}).encode()
         asyncio.run(_post(stack, "/api/v1/workflows", body))
@@ -76,7 +78,7 @@ def measure_http() -> Iterator[Row]:
 
 def measure_python() -> Iterator[Row]:
     """Measure a graph of tasks that is built and stored by Python code, and a chain of decorated functions."""
-    with folder() as place, Stack(place / "data", "--handlers", "bench.chain_tasks") as stack:
+    with folder() as place, Stack(place / "data", A_PORT, "--handlers", "bench.chain_tasks") as stack:
         runs = [_apply(stack.dsn) for _ in range(REPEATS)]
         for name, seconds in zip(
             ("built", "applied"), map(statistics.median, zip(*runs, strict=True)), strict=True

@@ -207,11 +207,12 @@ def test_a_reader_that_does_not_come_back_delays_no_other_and_gets_one_larger_de
 
 
 def test_an_outage_of_the_database_leaves_no_gap(monkeypatch):
-    is_down = True
+    is_down, failures = True, asyncio.Semaphore(0)
     events = MemoryJobFeed.events
 
     async def fail(self: MemoryJobFeed, positions: Any, *, limit: int) -> Any:
         if is_down:
+            failures.release()
             raise DatabaseUnavailable("the connection to the database was lost")
         return await events(self, positions, limit=limit)
 
@@ -224,7 +225,9 @@ def test_an_outage_of_the_database_leaves_no_gap(monkeypatch):
         _, job = await reader.next()
         rest = asyncio.ensure_future(reader.rest())
         await stage.finish()
-        await asyncio.sleep(0.15)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await failures.acquire()
+            await failures.acquire()
         assert not rest.done()
         is_down = False
         assert numbers_in(await rest) == stage.numbers()[job["event_seq"] :]
