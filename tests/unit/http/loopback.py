@@ -38,8 +38,12 @@ class Loopback:
     def __init__(self, registry: Registry, extensions: tuple[Extension, ...]) -> None:
         self._registry = registry
         self._extensions = extensions
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._address = self._listener.getsockname()
+        # Bound, but without a listener: the port stays ours between two servers, and connections are refused.
+        self._reservation = socket.socket()
+        self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._reservation.bind(("127.0.0.1", 0))
+        self._address = self._reservation.getsockname()
+        self._listener = self._listen()
         self.url = f"http://127.0.0.1:{self._address[1]}"
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -58,12 +62,15 @@ class Loopback:
 
         async def restart() -> None:
             await self._stop_server()
-            self._listener = socket.create_server(self._address)
+            self._listener = self._listen()
             # The streams of a server that stopped stay closed.
             self.services = replace(self.services)
             await self._start_server()
 
         self.run(restart())
+
+    def _listen(self) -> socket.socket:
+        return socket.create_server(self._address, reuse_port=True)
 
     async def serve(self) -> None:
         """Serve until stopped. An orchestrator and a worker run the jobs."""
@@ -109,6 +116,7 @@ class Loopback:
                 self._loop.call_soon_threadsafe(self._stop.set)
             thread.join(PATIENCE_SECONDS)
             self._listener.close()
+            self._reservation.close()
 
 
 @contextlib.contextmanager
