@@ -52,7 +52,7 @@ dev: $(STAMP) ## Start a database, an orchestrator and a worker; Ctrl-C stops th
 unit: $(STAMP) ## Run the quick tests: pure code, no processes, no PostgreSQL (about a minute)
 	HYPOTHESIS_PROFILE=quick $(BIN)/pytest tests/unit $(UNIT_ARGS)
 
-test: ## Run the checks and all tests, as CI does (11 to 14 minutes on two cores)
+test: ## Run the checks and all tests, as CI does (9 minutes on two cores, set-up included)
 	@# In parallel: pip and mypy use one core each.
 	@$(MAKE) --no-print-directory -j3 packages azurite setup
 	@$(MAKE) --no-print-directory -j2 types tests

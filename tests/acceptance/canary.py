@@ -263,11 +263,9 @@ class Sandbox:
             connection = await asyncpg.connect(self.dsn)
             query = "SELECT status FROM dagapp.dag_node_states WHERE job_id = $1 AND node_id = $2"
             try:
-                for _ in range(3000):
-                    if await connection.fetchval(query, int(job_id), node) == status:
-                        return
-                    await asyncio.sleep(0.02)
-                raise AssertionError(f"node {node} of job {job_id} did not become {status}")
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    while await connection.fetchval(query, int(job_id), node) != status:  # noqa: ASYNC110 - other processes change it
+                        await asyncio.sleep(0.02)
             finally:
                 await connection.close()
 
