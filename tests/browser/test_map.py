@@ -78,6 +78,7 @@ def selected(page: Page) -> list[str]:
     return next((ids for name, ids in reversed(events) if name == "nodes-selected"), [])
 
 
+DELTA = "document.dispatchEvent(new CustomEvent('job-delta', { detail: { job: { job_id: '1' } } }))"
 PLACES = """
 workflow_id: places
 version: 1
@@ -114,6 +115,32 @@ def test_selected_tiles_of_a_running_job_are_cancelled_and_one_runs_again(visito
     page.goto(f"/ui/jobs/{job_id}/nodes/tiles__2")
     expect(page.get_by_label("Why")).to_contain_text("was cancelled by")
     visitor.api.post(f"/api/v1/jobs/{job_id}/cancel").raise_for_status()
+
+
+def test_a_change_while_footprints_are_read_is_read_again(visitor: Visitor):
+    page = visitor.page("/ui/jobs")
+    page.clock.install()
+    statuses = []
+
+    def answer(route: Route) -> None:
+        statuses.append("FAILED" if len(statuses) > 1 else "RUNNING")
+        body = {"features": [a_feature(0, 0, 0, statuses[-1])], "next_cursor": None}
+        if len(statuses) == 2:
+            # The node fails after it was read, and before the answer arrives.
+            page.evaluate(DELTA)
+        route.fulfill(body=json.dumps(body), content_type="application/geo+json")
+
+    page.route("**/footprints*", answer)
+    mount(page, "job-map", src=SRC, **{"job-id": "1"})
+    row = page.locator("job-map tbody tr")
+    expect(row).to_contain_text("running")
+    page.evaluate(DELTA)
+    for number in (2, 3):
+        with page.expect_response("**/footprints*"):
+            page.clock.run_for(5_000)
+        expect(page.locator("job-map[aria-busy]")).to_have_count(0)
+        assert len(statuses) == number
+    expect(row).to_contain_text("failed")
 
 
 def test_more_selected_tiles_than_a_link_can_name_are_counted_before_the_click(visitor: Visitor):

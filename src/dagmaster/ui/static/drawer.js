@@ -12,6 +12,7 @@ const REFRESH_MS = 300;
 let drawer = null;
 let opener = null;
 let timer = 0;
+let latest = null;
 
 /** Open the page of a node in the drawer. */
 export async function openDrawer(href) {
@@ -59,7 +60,9 @@ export function isAbout({ events = [], tasks = [] }, nodeId) {
 async function refresh() {
   timer = 0;
   const { href } = drawer.dataset;
+  const asked = (latest = {});
   const content = await fetchFragment(href).catch(() => null);
+  if (asked !== latest) return;
   if (content && drawer.open && drawer.dataset.href === href) replaceContent(drawer.querySelector(".drawer-body"), content);
 }
 

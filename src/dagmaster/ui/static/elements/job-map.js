@@ -87,6 +87,7 @@ class JobMap extends HTMLElement {
   #scheme = matchMedia('(prefers-color-scheme: dark)');
   #onScheme = () => this.#repaint();
   #timer = 0;
+  #reading = Promise.resolve();
   #onDelta = ({ detail }) => detail.job?.job_id === this.getAttribute('job-id') && this.#refreshSoon();
 
   connectedCallback() {
@@ -105,7 +106,7 @@ class JobMap extends HTMLElement {
     document.removeEventListener('job-delta', this.#onDelta);
     clearTimeout(this.#timer);
     cancelAnimationFrame(this.#frame);
-    this.#frame = 0;
+    this.#frame = this.#timer = 0;
   }
 
   get selected() { return [...this.#selected]; }
@@ -139,9 +140,14 @@ class JobMap extends HTMLElement {
     });
   }
 
-  /** Read all pages of the footprints, and fit the view to them. */
-  async load() {
+  /** Read all pages of the footprints, after those that are being read, and fit the view to them. */
+  load() {
     this.setAttribute('aria-busy', 'true');
+    this.#reading = this.#reading.then(() => this.#read());
+    return this.#reading;
+  }
+
+  async #read() {
     const land = fetch(new URL('../land.json', import.meta.url)).then((response) => response.json()).catch(() => []);
     try {
       const features = [];
@@ -165,9 +171,10 @@ class JobMap extends HTMLElement {
 
   /** Read the footprints again: a delta counts the children of a fan-out, and does not name them. */
   #refreshSoon() {
-    this.#timer ||= setTimeout(async () => {
-      await this.load();
+    this.#timer ||= setTimeout(() => {
+      // A delta that comes while they are read may be newer than what was read.
       this.#timer = 0;
+      this.load();
     }, REFRESH_MS);
   }
 
