@@ -120,7 +120,7 @@ def test_selected_tiles_of_a_running_job_are_cancelled_and_one_runs_again(visito
 def test_a_change_while_footprints_are_read_is_read_again(visitor: Visitor):
     page = visitor.page("/ui/jobs")
     page.clock.install()
-    statuses = []
+    statuses: list[str] = []
 
     def answer(route: Route) -> None:
         statuses.append("FAILED" if len(statuses) > 1 else "RUNNING")
