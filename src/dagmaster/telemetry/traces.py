@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
 
 MAX_TRACE_PARENT: Final = 128
@@ -33,9 +34,10 @@ class TraceConfig:
 
 
 class _State:
-    """The tracer of this process; None while traces are off."""
+    """The tracer of this process, and where its spans go; None while traces are off."""
 
     tracer: Any = None
+    provider: TracerProvider | None = None
     config: TraceConfig | None = None
 
 
@@ -68,7 +70,7 @@ def start_tracing(config: TraceConfig, exporters: Sequence[SpanExporter] | None 
         trace.set_tracer_provider(provider)
     # The text of a statement, without its parameters.
     _asyncpg().instrument(tracer_provider=provider)
-    _State.tracer, _State.config = provider.get_tracer("dagmaster"), config
+    _State.tracer, _State.config, _State.provider = provider.get_tracer("dagmaster"), config, provider
 
 
 def config_of_children() -> dict[str, Any] | None:
@@ -79,7 +81,7 @@ def config_of_children() -> dict[str, Any] | None:
 def stop_tracing() -> None:
     if _State.tracer is not None:
         _asyncpg().uninstrument()
-        _State.tracer = _State.config = None
+        _State.tracer = _State.config = _State.provider = None
 
 
 def is_tracing() -> bool:
@@ -108,7 +110,11 @@ def instrument_server(app: Any) -> None:
         from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
 
         FastAPIInstrumentor.instrument_app(
-            app, excluded_urls="livez,readyz,metrics$", exclude_spans=["receive", "send"]
+            app,
+            # Another provider may be that of the process, which a program sets once.
+            tracer_provider=_State.provider,
+            excluded_urls="livez,readyz,metrics$",
+            exclude_spans=["receive", "send"],
         )
 
 
