@@ -143,6 +143,24 @@ def test_a_change_while_footprints_are_read_is_read_again(visitor: Visitor):
     expect(row).to_contain_text("failed")
 
 
+def test_a_change_between_the_footprints_and_the_stream_is_shown(visitor: Visitor):
+    page = visitor.page("/ui/jobs")
+    page.clock.install()
+    statuses = iter(["RUNNING", "FAILED"])
+
+    def answer(route: Route) -> None:
+        body = {"features": [a_feature(0, 0, 0, next(statuses))], "next_cursor": None}
+        route.fulfill(body=json.dumps(body), content_type="application/geo+json")
+
+    page.route("**/footprints*", answer)
+    mount(page, "job-map", src=SRC, **{"job-id": "1"})
+    row = page.locator("job-map tbody tr")
+    expect(row).to_contain_text("running")
+    page.evaluate("document.dispatchEvent(new CustomEvent('job-snapshot', { detail: { job_id: '1' } }))")
+    page.clock.run_for(5_000)
+    expect(row).to_contain_text("failed")
+
+
 def test_more_selected_tiles_than_a_link_can_name_are_counted_before_the_click(visitor: Visitor):
     boxes = ", ".join(f"{{bbox: [{x}, 0, {x + 1}, 1]}}" for x in range(201))
     text = PLACES.replace("workflow_id: places", "workflow_id: many_places")

@@ -3,9 +3,8 @@
  *
  * Beside the map is a table of the same features: everything that the map does can be done there with a keyboard.
  * Drag pans, the wheel and + - zoom; with Shift (or in the mode Box) a drag selects a box, with Alt (or Lasso) an area.
- * It reads `src` (again after a `job-delta` of its job, see live.js) and `../land.json`, and touches its own children
- * only. It dispatches `node-open` {nodeId} and
- * `nodes-selected` {nodeIds}; the page offers what can be done with them.
+ * It reads `src` (again after a `job-snapshot` or `job-delta` of its job, see live.js) and `../land.json`, and touches
+ * its own children only. It dispatches `node-open` {nodeId} and `nodes-selected` {nodeIds}; the page offers what can be done with them.
  */
 import { make } from '../dom.js';
 import { statusBadge, statusColor } from '../status.js';
@@ -89,6 +88,8 @@ class JobMap extends HTMLElement {
   #timer = 0;
   #reading = Promise.resolve();
   #onDelta = ({ detail }) => detail.job?.job_id === this.getAttribute('job-id') && this.#refreshSoon();
+  // What ended after the footprints were read and before the stream began is in no delta.
+  #onSnapshot = ({ detail }) => detail.job_id === this.getAttribute('job-id') && this.#refreshSoon();
 
   connectedCallback() {
     if (!this.querySelector('canvas')) this.#build();
@@ -96,6 +97,7 @@ class JobMap extends HTMLElement {
     this.#scheme.addEventListener('change', this.#onScheme);
     document.addEventListener('theme-changed', this.#onScheme);
     document.addEventListener('job-delta', this.#onDelta);
+    document.addEventListener('job-snapshot', this.#onSnapshot);
     this.load();
   }
 
@@ -104,6 +106,7 @@ class JobMap extends HTMLElement {
     this.#scheme.removeEventListener('change', this.#onScheme);
     document.removeEventListener('theme-changed', this.#onScheme);
     document.removeEventListener('job-delta', this.#onDelta);
+    document.removeEventListener('job-snapshot', this.#onSnapshot);
     clearTimeout(this.#timer);
     cancelAnimationFrame(this.#frame);
     this.#frame = this.#timer = 0;
