@@ -7,16 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.conformance.stores import MemoryWorld, PostgresWorld, in_world
+from tests.conformance.stores import MemoryWorld, PostgresWorld, RoleWorld, in_world
 
 if TYPE_CHECKING:
     from tests.conformance.stores import World
 
 
-@pytest.fixture(params=["memory", "postgres", "older postgres"])
+WORKER_TESTS = frozenset(
+    f"tests.conformance.test_{name}"
+    for name in ("tasks", "claimed_tasks", "task_starts", "added_nodes", "drains")
+)
+"""The tests of a worker's store: they run also with a worker that has the role dagmaster_worker."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "world" in metafunc.fixturenames and metafunc.module.__name__ != "tests.conformance.test_catalog":
+        worlds = ["memory", "postgres", "older postgres"]
+        worlds += ["worker role"] * (metafunc.module.__name__ in WORKER_TESTS)
+        metafunc.parametrize("world", worlds, indirect=True)
+
+
+@pytest.fixture
 def world(request: pytest.FixtureRequest) -> World:
     if request.param == "memory":
         return MemoryWorld()
+    if request.param == "worker role":
+        return RoleWorld(request.getfixturevalue("postgres"))
     return PostgresWorld(
         request.getfixturevalue("postgres" if request.param == "postgres" else "older_postgres")
     )

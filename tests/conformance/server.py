@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
-from dagmaster.store.postgres import schema_version
+from dagmaster.store.postgres import roles, schema_version
 from tests.server_folders import one_at_a_time, run_folder, server_folder
 from tests.system_packages import stop_without
 
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEMPLATE: Final = "migrated"
+WORKER_LOGIN: Final = "worker_1"
+"""A user with the role dagmaster_worker alone."""
+
+_FOLLOW_CLOCK: Final = """
+DO $$ DECLARE function regprocedure; BEGIN
+    FOR function IN SELECT oid::regprocedure FROM pg_proc WHERE starts_with(proname, 'dag_worker_') LOOP
+        EXECUTE format('ALTER FUNCTION %s RESET dagapp.clock_offset', function);
+    END LOOP;
+END $$
+"""
 
 
 @contextlib.contextmanager
@@ -90,11 +100,25 @@ async def _prepare(server: str) -> None:
     finally:
         await connection.close()
     await asyncio.to_thread(schema_version.upgrade, dsn_of(server, TEMPLATE))
+    await roles.apply_roles(dsn_of(server, TEMPLATE), is_exact=True)
+    connection = await asyncpg.connect(dsn_of(server, TEMPLATE))
+    try:
+        # Tests set the clock, also that of workers with the role.
+        await connection.execute(_FOLLOW_CLOCK)
+        if not await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", WORKER_LOGIN):
+            await connection.execute(f"CREATE ROLE {WORKER_LOGIN} LOGIN IN ROLE dagmaster_worker")
+    finally:
+        await connection.close()
 
 
 def dsn_of(server: str, database: str) -> str:
     """Return the DSN of another database of a server."""
     return server.replace("/dagmaster?", f"/{database}?")
+
+
+def dsn_as(dsn: str, user: str) -> str:
+    """Return the DSN of another user."""
+    return dsn.replace("user=dagmaster", f"user={user}")
 
 
 # ── Databases ──

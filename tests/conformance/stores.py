@@ -34,7 +34,7 @@ from dagmaster.store.postgres.read_store import PostgresReadStore
 from dagmaster.store.postgres.remote_workers import PostgresRemoteWorkers
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from dagmaster.testing.clock import FakeClock
-from tests.conformance.server import dsn_of, release_database, take_database
+from tests.conformance.server import WORKER_LOGIN, dsn_as, dsn_of, release_database, take_database
 from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -310,10 +310,15 @@ class PostgresWorld:
         return store
 
     async def worker(self, *queues: str, handlers: Mapping[str, str] | None = None) -> PostgresWorkerStore:
-        store = PostgresWorkerStore(self.config)
+        store = PostgresWorkerStore(self.worker_config)
         self._stores.append(store)
         await store.register(queues, 4, handlers)
         return store
+
+    @property
+    def worker_config(self) -> DatabaseConfig:
+        """Return the configuration of workers."""
+        return self.config
 
     async def remote_workers(self) -> PostgresRemoteWorkers:
         workers = PostgresRemoteWorkers(self.config)
@@ -423,6 +428,14 @@ class PostgresWorld:
         return {
             row["id"] for row in await self._admin.fetch("SELECT task_id::text AS id FROM dag_task_queue")
         }
+
+
+class RoleWorld(PostgresWorld):
+    """The same, with workers that have the role dagmaster_worker alone."""
+
+    @property
+    def worker_config(self) -> DatabaseConfig:
+        return DatabaseConfig(dsn=dsn_as(self.dsn, WORKER_LOGIN), is_pooled=self._is_pooled)
 
 
 class _FixedClock:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+ROLES: Final = ("dagmaster_orchestrator", "dagmaster_worker", "dagmaster_gateway")
+"""The roles of a database that several users share: see docs/howto/database-roles.md."""
 
 
 class SchemaState(NamedTuple):
@@ -26,6 +30,22 @@ class SchemaVersion:
     is_current: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleState:
+    """The roles of a database after their rights were granted.
+
+    `missing` could not be created by this user, and nothing was granted then. `worker_has_table_rights`:
+    dagmaster_worker still has the rights on tables that workers of earlier versions need.
+    """
+
+    owner: str
+    user: str
+    is_owner: bool = True
+    created: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    worker_has_table_rights: bool = False
+
+
 class SchemaAdmin(Protocol):
     """Reads the version, and migrates. Its methods raise `DatabaseUnavailable`."""
 
@@ -37,3 +57,9 @@ class SchemaAdmin(Protocol):
 
     async def history(self) -> Sequence[SchemaVersion]:
         """Return all versions that this code knows, oldest first; the database's is marked as current."""
+
+    async def apply_roles(self, *, is_exact: bool) -> RoleState | None:
+        """Create the roles that are missing and grant their rights; None if this store has no roles.
+
+        `is_exact`: take every other right from dagmaster_worker.
+        """

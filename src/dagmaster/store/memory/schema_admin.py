@@ -16,5 +16,8 @@ class MemorySchemaAdmin:
     async def migrate(self) -> SchemaState:
         return _CURRENT
 
+    async def apply_roles(self, *, is_exact: bool) -> None:  # noqa: ARG002 - a port
+        """Do nothing: there are no users."""
+
     async def history(self) -> list[SchemaVersion]:
         return [SchemaVersion("memory", "Rows in memory.", is_current=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from itertools import groupby
 from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncpg.exceptions import UniqueViolationError
@@ -48,10 +49,17 @@ _KINDS: Final = {kind.value: kind for kind in MemberKind}
 
 
 async def load_batches(
-    connection: Connection | ReadOnlyPool, job_id: str, numbers: Collection[int] | None = None
+    connection: Connection | ReadOnlyPool,
+    job_id: str,
+    numbers: Collection[int] | None = None,
+    proof: Mapping[str, int] = MappingProxyType({}),
 ) -> list[StoredBatch]:
-    """Return batches in order: with these numbers, or all that were accepted."""
+    """Return batches in order: with these numbers, or all that were accepted.
+
+    `proof`: the task that a worker holds.
+    """
     params: dict[str, Any] = {"job_id": int(job_id), "numbers": None if numbers is None else sorted(numbers)}
+    params |= proof
     batches = {
         row[0]: StoredBatch([], [], [], *row) for row in await connection.fetch(SQL["load_batches"], params)
     }
@@ -229,6 +237,7 @@ class PostgresTaskNodes:
         return None if row is None else BatchDecision(*row)
 
     async def batch_rows(self, task_id: str, token: int, number: int) -> BatchRows:
-        row = await self._journal.row(SQL["job_of_task"], {"task_id": int(task_id), "token": token})
-        batches = [] if row is None else await load_batches(self._journal, str(row["job_id"]), [number])
+        held = {"task_id": int(task_id), "token": token}
+        row = await self._journal.row(SQL["job_of_task"], held)
+        batches = [] if row is None else await load_batches(self._journal, str(row["job_id"]), [number], held)
         return batches[0] if batches else BatchRows()

@@ -21,6 +21,7 @@ from asyncpg.exceptions import (
     PostgresError,
     QueryCanceledError,
     TooManyConnectionsError,
+    UndefinedFunctionError,
     UndefinedTableError,
 )
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.store.postgres.named_queries import Query
+    from dagmaster.store.postgres.worker_role import WorkerRole
 
     Copy = tuple[str, Sequence[str], Iterable[tuple[Any, ...]]]
     """A table, its columns, and rows to copy into it, which are read once."""
@@ -119,6 +121,8 @@ class Connection:
         self._channels: dict[str, Callable[[str], None]] = {}
         self._listeners: dict[str, Callable[[Any, Any, Any, Any], None]] = {}
         self._lock = asyncio.Lock()
+        # Of a worker that may not change tables: it calls functions instead.
+        self.role: WorkerRole | None = None
 
     async def open(self) -> None:
         """Connect now instead of at the first statement."""
@@ -133,19 +137,25 @@ class Connection:
             connection = await self._ensure_connected()
             if losses not in (None, self.losses):
                 raise DatabaseUnavailable(f"{query.name}: the connection was lost since its data were read")
-            arguments = query.arguments(params)
+            sql, arguments = self._statement(query, params)
             try:
                 # Each statement is a separate transaction: after a deadlock it can simply be sent again.
                 for _ in range(DEADLOCKS):
                     with contextlib.suppress(DeadlockDetectedError):
-                        return await self._fetch(connection, query.sql, arguments)
-                return await self._fetch(connection, query.sql, arguments)
+                        return await self._fetch(connection, sql, arguments)
+                return await self._fetch(connection, sql, arguments)
             except asyncio.CancelledError:
                 # Whether the statement was executed is not known.
                 self._drop(connection)
                 raise
             except DRIVER_ERRORS as error:
                 raise self._translate(error, query.name) from error
+
+    def _statement(self, query: Query, params: Mapping[str, Any]) -> tuple[str, list[Any]]:
+        """Return the text of a statement and its arguments."""
+        if self.role is not None:
+            return self.role.statement(query, params)
+        return query.sql, query.arguments(params)
 
     async def row(
         self, query: Query, params: Mapping[str, Any], *, losses: int | None = None
@@ -179,7 +189,8 @@ class Connection:
             try:
                 async with connection.transaction():
                     for query, params in statements:
-                        rows = await connection.fetch(query.sql, *query.arguments(params))
+                        sql, arguments = self._statement(query, params)
+                        rows = await connection.fetch(sql, *arguments)
             except DRIVER_ERRORS as error:
                 raise self._translate(error, statements[0][0].name) from error
         return rows
@@ -204,13 +215,11 @@ class Connection:
                 await transaction.start()
                 if is_flushed:
                     await connection.execute("SET LOCAL synchronous_commit = on")
-                rows = await _fetch_each(connection, before)
-                for table, columns, records in copies if rows else ():
-                    await connection.copy_records_to_table(
-                        table, schema_name="dagapp", columns=columns, records=records, timeout=COMMAND_SECONDS
-                    )
+                rows = await self._fetch_each(connection, before)
+                for copy in copies if rows else ():
+                    await self._copy(connection, copy, before[0][1])
                 if rows and after:
-                    rows = await _fetch_each(connection, after)
+                    rows = await self._fetch_each(connection, after)
                 await (transaction.commit() if rows else transaction.rollback())
             except asyncio.CancelledError:
                 self._drop(connection)
@@ -221,6 +230,32 @@ class Connection:
                         await transaction.rollback()
                 raise self._translate(error, before[0][0].name) from error
         return rows
+
+    async def _fetch_each(
+        self,
+        connection: asyncpg.Connection[asyncpg.Record],
+        statements: Sequence[tuple[Query, Mapping[str, Any]]],
+    ) -> list[asyncpg.Record]:
+        """Run statements until one returns no row; return the rows of the last one."""
+        rows: list[asyncpg.Record] = []
+        for query, params in statements:
+            sql, arguments = self._statement(query, params)
+            rows = await connection.fetch(sql, *arguments)
+            if not rows:
+                break
+        return rows
+
+    async def _copy(
+        self, connection: asyncpg.Connection[asyncpg.Record], copy: Copy, params: Mapping[str, Any]
+    ) -> None:
+        table, columns, records = copy
+        if self.role is None:
+            await connection.copy_records_to_table(
+                table, schema_name="dagapp", columns=columns, records=records, timeout=COMMAND_SECONDS
+            )
+            return
+        for sql, arguments in self.role.insertions(table, list(records), params):
+            await connection.fetch(sql, *arguments)
 
     async def listen(self, channel: str, callback: Callable[[str], None]) -> None:
         """Call with the payload of each notification, also after a reconnect."""
@@ -333,22 +368,15 @@ class Connection:
             self._on_disconnect()
 
 
-async def _fetch_each(
-    connection: asyncpg.Connection[asyncpg.Record], statements: Sequence[tuple[Query, Mapping[str, Any]]]
-) -> list[asyncpg.Record]:
-    """Run statements until one returns no row; return the rows of the last one."""
-    rows: list[asyncpg.Record] = []
-    for query, params in statements:
-        rows = await connection.fetch(query.sql, *query.arguments(params))
-        if not rows:
-            break
-    return rows
-
-
 def translate_error(error: BaseException, where: str) -> DagmasterError:
     if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
         return SchemaVersionMismatch(
             f"the database has no dagmaster tables ({error}): run `dagmaster migrate`"
+        )
+    if isinstance(error, UndefinedFunctionError) and "dagapp.dag_worker_" in str(error):
+        return SchemaVersionMismatch(
+            "this user may not change the tables, and the database has no functions for a worker of this version: run"
+            " `dagmaster migrate` as the owner of the schema"
         )
     if isinstance(error, QueryCanceledError):
         return DatabaseUnavailable(f"{where}: the database cancelled the statement: it took too long")

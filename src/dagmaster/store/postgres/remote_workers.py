@@ -68,7 +68,7 @@ class PostgresRemoteWorkers:
             "worker_id": worker_id, "host": worker.host, "pid": worker.pid, "version": worker.version,
             "queues": list(worker.queues), "concurrency": worker.concurrency,
             "handlers": json.dumps(dict(worker.handlers)), "registered_by": worker.registered_by,
-            "previous_id": None,
+            "secret_digest": None, "previous_id": None,
         }  # fmt: skip
         await self.connections.side.fetch(_SQL["register"], params)
         await self._remember(worker_id, worker.registered_by, worker.queues, worker.handlers)

@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dagmaster.ports.schema_admin import SchemaState, SchemaVersion
-from dagmaster.store.postgres import schema_version
+from dagmaster.store.postgres import roles, schema_version
 
 if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.ports.schema_admin import RoleState
 
 
 class PostgresSchemaAdmin:
@@ -24,9 +25,16 @@ class PostgresSchemaAdmin:
 
     async def migrate(self) -> SchemaState:
         """Upgrade the schema, if it is older. Servers that do so at the same time wait for each other."""
-        if schema_version.needs_upgrade(await schema_version.current(self._dsn)):
+        revision = await schema_version.current(self._dsn)
+        if schema_version.needs_upgrade(revision):
             await asyncio.to_thread(schema_version.upgrade, self._dsn)
+        # Workers of earlier versions that connect with the role keep the rights that they need.
+        await self.apply_roles(is_exact=revision is None)
         return await self.state()
+
+    async def apply_roles(self, *, is_exact: bool) -> RoleState:
+        """Create the roles that are missing, and grant their rights."""
+        return await roles.apply_roles(self._dsn, is_exact=is_exact)
 
     async def history(self) -> list[SchemaVersion]:
         revision = await schema_version.current(self._dsn)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 
 # The newest version. A test compares it with the migration files.
-HEAD: Final = "0009"
+HEAD: Final = "0010"
 ANSWER_SECONDS: Final = 3.0
 """How long the database may take to accept a connection, and to answer: the readiness of a server waits for
 it."""

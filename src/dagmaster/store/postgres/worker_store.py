@@ -29,11 +29,11 @@ from dagmaster.store.postgres.named_queries import (
     array_parameters,
     compile_query,
     encode_texts,
-    parts,
     queries,
     split_ids,
     value_parameters,
 )
+from dagmaster.store.postgres.worker_role import WorkerRole, claim_text
 from dagmaster.store.result_notifications import fits_notification
 from dagmaster.telemetry.logs import set_process_field
 
@@ -53,11 +53,7 @@ _HANDLERS = queries("handlers")
 
 def claim_query(ready: str, condition: str | None = None) -> Query:
     """Return the statement that claims the tasks of a part of claim.sql, if a condition of it is met."""
-    texts = parts("claim")
-    claimed = texts["claimed"].replace(
-        "{condition}", "" if condition is None else f"\n      {texts[condition]}"
-    )
-    return compile_query(f"worker.claim, {ready}", f"WITH {texts[ready]},\n{claimed}")
+    return compile_query(f"worker.claim, {ready}", claim_text(ready, condition))
 
 
 _CLAIM: Final = claim_query("ready")
@@ -111,6 +107,7 @@ class PostgresWorkerStore(PostgresTaskNodes):
         self.sessions = connections.all
         self.identity = connections.identity
         self.worker_id = 0
+        self._role = WorkerRole()
         self._queues: list[str] = []
         self._notified_queues: set[str] = set()
         self._rescan_at = 0.0
@@ -124,6 +121,7 @@ class PostgresWorkerStore(PostgresTaskNodes):
     async def register(
         self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None
     ) -> None:
+        await self._choose_rights()
         await self.identity.lease()
         worker_id = int(self.identity.ids.new())
         self._queues = list(queues)
@@ -131,11 +129,11 @@ class PostgresWorkerStore(PostgresTaskNodes):
             "worker_id": worker_id, "host": socket.gethostname(), "pid": os.getpid(),
             "version": version("dagmaster"), "queues": self._queues, "concurrency": concurrency,
             "handlers": json.dumps(dict(handlers or {})), "registered_by": None,
-            "previous_id": self.worker_id,
+            "secret_digest": self._role.digest, "previous_id": self.worker_id,
         }  # fmt: skip
         await self._side.fetch(_SQL["register"], params)
         # Not before: if the statement fails, the next try has to find the row with the request to drain.
-        self.worker_id = worker_id
+        self.worker_id = self._role.worker_id = worker_id
         set_process_field("worker_id", str(worker_id))
         served = set(self._queues)
 
@@ -146,6 +144,14 @@ class PostgresWorkerStore(PostgresTaskNodes):
 
         await self._side.listen("dagmaster_tasks", on_tasks)
         await self._side.listen(f"dagmaster_worker_{self.worker_id}", lambda _payload: self.stops.set())
+
+    async def _choose_rights(self) -> None:
+        """Send statements if this user may change the tables; else call the functions of its role."""
+        self._side.role = None
+        row = await self._side.row(_SQL["has_table_rights"], {})
+        role = None if row is None or row["is_direct"] else self._role
+        for session in self.sessions:
+            session.role = role
 
     async def heartbeat(
         self, held: Collection[str], counters: Mapping[str, JsonValue]
@@ -284,9 +290,7 @@ class PostgresWorkerStore(PostgresTaskNodes):
 
     async def mark_started(self, running_seconds: Mapping[str, tuple[int, float]]) -> None:
         rows = sorted((int(task_id), token, seconds) for task_id, (token, seconds) in running_seconds.items())
-        await self._journal.fetch(
-            _SQL["mark_started"], _columns(("task_ids", "tokens", "running_seconds"), rows)
-        )
+        await self._write("mark_started", ("task_ids", "tokens", "running_seconds"), rows)
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         names = ("task_ids", "tokens", "chunks", "texts")
@@ -294,18 +298,21 @@ class PostgresWorkerStore(PostgresTaskNodes):
         # A chunk has up to 64 KiB: limit the size of a statement.
         for start in range(0, len(rows), CHUNKS_AT_ONCE):
             part = rows[start : start + CHUNKS_AT_ONCE]
-            await self._journal.fetch(_SQL["append_logs"], _columns(names, part))
+            await self._write("append_logs", names, part)
 
     async def checkpoint(self, checkpoints: Sequence[CheckpointWrite]) -> None:
         # One row each: a statement cannot change a row twice.
         newest = {checkpoint.task_id: checkpoint for checkpoint in checkpoints}.values()
         rows = [(int(c.task_id), c.token, c.phase, c.data, json.dumps(c.artifacts)) for c in newest]
         names = ("task_ids", "tokens", "phases", "data", "artifacts")
-        await self._journal.fetch(_SQL["checkpoint"], _columns(names, rows))
+        await self._write("checkpoint", names, rows)
 
     async def progress(self, progress: Mapping[str, tuple[int, str]]) -> None:
         rows = sorted((int(task_id), token, text) for task_id, (token, text) in progress.items())
-        await self._journal.fetch(_SQL["progress"], _columns(("task_ids", "tokens", "progress"), rows))
+        await self._write("progress", ("task_ids", "tokens", "progress"), rows)
+
+    async def _write(self, name: str, names: Sequence[str], rows: Sequence[tuple[JsonValue, ...]]) -> None:
+        await self._journal.fetch(_SQL[name], {"worker_id": self.worker_id, **_columns(names, rows)})
 
     async def deregister(self) -> None:
         try:

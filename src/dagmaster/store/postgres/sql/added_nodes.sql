@@ -54,6 +54,27 @@ UPDATE dag_node_batches SET written_at = clock()
 WHERE job_id = :job_id AND number = :number AND written_at IS NULL
 RETURNING number
 
+-- name: insert_added_nodes
+-- Rows of a batch, of a worker that may not COPY into the tables.
+INSERT INTO dag_added_nodes (job_id, batch, position, id, node_id, group_name, definition)
+SELECT :job_id, :number, n.position, n.id, n.node_id, n.group_name, n.definition::json
+FROM unnest(:positions::integer[], :ids::bigint[], :node_ids::text[], :group_names::text[], :definitions::text[])
+     AS n (position, id, node_id, group_name, definition)
+
+-- name: insert_groups
+-- The same for groups.
+INSERT INTO dag_groups (job_id, batch, position, id, name, parent)
+SELECT :job_id, :number, n.position, n.id, n.name, n.parent
+FROM unnest(:positions::integer[], :ids::bigint[], :names::text[], :parents::text[]) AS n (position, id, name, parent)
+
+-- name: insert_dependencies
+-- The same for dependencies.
+INSERT INTO dag_dependencies (job_id, batch, position, previous_type, previous_id, next_type, next_id)
+SELECT :job_id, :number, n.position, n.previous_type, n.previous_id, n.next_type, n.next_id
+FROM unnest(:positions::integer[], :previous_types::text[], :previous_ids::text[], :next_types::text[],
+            :next_ids::text[])
+     AS n (position, previous_type, previous_id, next_type, next_id)
+
 -- name: first_batch
 -- The batch that a job is submitted with: it is accepted already. No row if the job was not stored.
 INSERT INTO dag_node_batches (job_id, number, created_at, written_at, accepted_order)

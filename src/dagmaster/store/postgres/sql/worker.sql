@@ -7,13 +7,17 @@
 -- there an unclaimed task is one with `lease_token IS NULL`, not `worker_id IS NULL`. All this holds for claim.sql,
 -- also turn.sql and orchestrator.sql; tests/integration/test_plans.py checks it.
 
+-- name: has_table_rights
+-- Whether this user may change tables directly. One who may not calls the functions of the role dagmaster_worker.
+SELECT has_table_privilege('dag_task_queue', 'DELETE') AS is_direct
+
 -- name: register
 -- Register a worker; one that speaks HTTP by the key that registered it. One that registers again, because its lease
 -- expired, keeps the request to drain that it may not have seen.
-INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, handlers, registered_by, started_at,
-                         heartbeat_at, drain_requested_at, drain_deadline_at)
-VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, :handlers::jsonb, :registered_by::text, clock(),
-        clock(), (SELECT drain_requested_at FROM dag_workers WHERE worker_id = :previous_id),
+INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, handlers, registered_by, secret_digest,
+                         started_at, heartbeat_at, drain_requested_at, drain_deadline_at)
+VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, :handlers::jsonb, :registered_by::text,
+        :secret_digest::text, clock(), clock(), (SELECT drain_requested_at FROM dag_workers WHERE worker_id = :previous_id),
         (SELECT drain_deadline_at FROM dag_workers WHERE worker_id = :previous_id))
 
 -- name: heartbeat
@@ -154,7 +158,8 @@ INSERT INTO dag_task_logs (task_id, chunk, job_id, node_id, attempt, at, text)
 SELECT q.task_id, n.chunk, q.job_id, q.node_id, q.attempt, clock(), n.text
 FROM unnest(:task_ids::bigint[], :tokens::bigint[], :chunks::integer[], :texts::text[])
      AS n (task_id, token, chunk, text)
-CROSS JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = n.task_id AND q.lease_token = n.token LIMIT 1) q
+CROSS JOIN LATERAL (SELECT * FROM dag_task_queue q
+                    WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id LIMIT 1) q
 ON CONFLICT DO NOTHING
 
 -- name: checkpoint
@@ -164,7 +169,8 @@ SELECT q.job_id, q.node_id, q.attempt, n.phase, n.data::json, array(SELECT json_
        clock()
 FROM unnest(:task_ids::bigint[], :tokens::bigint[], :phases::text[], :data::text[], :artifacts::text[])
      AS n (task_id, token, phase, data, artifacts)
-CROSS JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = n.task_id AND q.lease_token = n.token LIMIT 1) q
+CROSS JOIN LATERAL (SELECT * FROM dag_task_queue q
+                    WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id LIMIT 1) q
 ON CONFLICT (job_id, node_id) DO UPDATE
 SET attempt = excluded.attempt, phase = excluded.phase, data = excluded.data, artifacts = excluded.artifacts,
     saved_at = excluded.saved_at
@@ -175,14 +181,14 @@ WHERE dag_checkpoints.attempt <= excluded.attempt
 UPDATE dag_task_queue q SET progress = n.progress::json
 FROM unnest(:task_ids::bigint[], :tokens::bigint[], :progress::text[]) AS n (task_id, token, progress)
 CROSS JOIN LATERAL (SELECT f.ctid AS row_id, f.lease_token FROM dag_task_queue f WHERE f.task_id = n.task_id LIMIT 1) f
-WHERE f.lease_token = n.token AND q.ctid = f.row_id AND q.lease_token = n.token
+WHERE f.lease_token = n.token AND q.ctid = f.row_id AND q.lease_token = n.token AND q.worker_id = :worker_id
 
 -- name: mark_started
 -- Mark tasks whose handlers have started. One whose row changes meanwhile is marked when it is reported.
 UPDATE dag_task_queue q SET started_at = clock() - make_interval(secs => n.running_seconds)
 FROM unnest(:task_ids::bigint[], :tokens::bigint[], :running_seconds::float8[]) AS n (task_id, token, running_seconds)
 CROSS JOIN LATERAL (SELECT f.ctid AS row_id, f.lease_token FROM dag_task_queue f WHERE f.task_id = n.task_id LIMIT 1) f
-WHERE f.lease_token = n.token AND q.ctid = f.row_id AND q.lease_token = n.token
+WHERE f.lease_token = n.token AND q.ctid = f.row_id AND q.lease_token = n.token AND q.worker_id = :worker_id
 
 -- name: deregister
 -- Deregister a worker.

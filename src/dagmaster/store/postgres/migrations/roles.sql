@@ -1,0 +1,21 @@
+-- The rights of the three roles on the tables. `dagmaster migrate` runs it after the migrations, once the roles exist: rights
+-- that a new table needs are added here, and a migration grants none. The functions of dagmaster_worker are made from its
+-- statements (worker_role.py).
+
+GRANT USAGE ON SCHEMA dagapp TO dagmaster_orchestrator, dagmaster_worker, dagmaster_gateway;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dagapp TO dagmaster_orchestrator;
+GRANT EXECUTE ON FUNCTION dagapp.dag_send_batch TO dagmaster_orchestrator;
+
+-- Every service reads the version. None changes it.
+REVOKE ALL ON dagapp.alembic_version FROM dagmaster_orchestrator;
+GRANT SELECT ON dagapp.alembic_version TO dagmaster_orchestrator, dagmaster_worker, dagmaster_gateway;
+
+-- Without id and at: a service cannot choose the place and the time of an entry.
+REVOKE ALL ON dagapp.dag_audit FROM dagmaster_orchestrator;
+GRANT SELECT, INSERT (actor, action, object_kind, object_id, request_id, details) ON dagapp.dag_audit
+    TO dagmaster_orchestrator;
+
+GRANT SELECT ON dagapp.dag_workflows, dagapp.dag_graphs, dagapp.dag_jobs, dagapp.dag_node_states,
+    dagapp.dag_task_attempts, dagapp.dag_job_events, dagapp.dag_orchestrators, dagapp.dag_workers,
+    dagapp.dag_node_batches, dagapp.dag_added_nodes, dagapp.dag_groups, dagapp.dag_dependencies
+    TO dagmaster_gateway;
