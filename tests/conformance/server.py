@@ -25,13 +25,14 @@ TEMPLATE: Final = "migrated"
 WORKER_LOGIN: Final = "worker_1"
 """A user with the role dagmaster_worker alone."""
 
-_FOLLOW_CLOCK: Final = """
-DO $$ DECLARE function regprocedure; BEGIN
-    FOR function IN SELECT oid::regprocedure FROM pg_proc WHERE starts_with(proname, 'dag_worker_') LOOP
-        EXECUTE format('ALTER FUNCTION %s RESET dagapp.clock_offset', function);
+FOLLOW_CLOCK: Final = """
+DO $$ DECLARE function oid; BEGIN
+    FOR function IN SELECT oid FROM pg_proc WHERE starts_with(proname, 'dag_worker_') LOOP
+        EXECUTE replace(pg_get_functiondef(function), $t$PERFORM set_config('dagapp.clock_offset', '', true);$t$, '');
     END LOOP;
 END $$
 """
+"""Let the functions of workers follow the clock that a test sets."""
 
 
 @contextlib.contextmanager
@@ -104,7 +105,7 @@ async def _prepare(server: str) -> None:
     connection = await asyncpg.connect(dsn_of(server, TEMPLATE))
     try:
         # Tests set the clock, also that of workers with the role.
-        await connection.execute(_FOLLOW_CLOCK)
+        await connection.execute(FOLLOW_CLOCK)
         if not await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", WORKER_LOGIN):
             await connection.execute(f"CREATE ROLE {WORKER_LOGIN} LOGIN IN ROLE dagmaster_worker")
     finally:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.invariant_audit import InvariantAuditor, Violation
     from dagmaster.ports.metric_rebuild import MetricRebuilder
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.schema_admin import SchemaAdmin
+    from dagmaster.ports.schema_admin import RoleState, SchemaAdmin
 
 MAX_VIOLATIONS: Final = 100
 """How many violations of one invariant are listed."""
@@ -70,6 +70,18 @@ async def migrate_schema(admin: DatabaseAdmin, *, origin: ChangeOrigin) -> Schem
         entry = origin.entry("schema.migrate", "schema", state.version or "", {"before": before.version})
         await admin.changes.append([entry])
     return SchemaView(**state._asdict())
+
+
+async def grant_roles(admin: DatabaseAdmin, *, is_exact: bool, origin: ChangeOrigin) -> RoleState | None:
+    """Create the roles that are missing and grant their rights; None if the store has no roles.
+
+    `is_exact`: take every right from the worker's role that this version does not need.
+    """
+    state = await admin.schema.apply_roles(is_exact=is_exact)
+    if state is not None and is_exact and state.is_owner and not state.missing:
+        entry = origin.entry("schema.roles", "schema", "roles", {"created": list(state.created)})
+        await admin.changes.append([entry])
+    return state
 
 
 async def _check_schema(admin: DatabaseAdmin) -> None:

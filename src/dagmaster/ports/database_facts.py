@@ -113,9 +113,10 @@ class SchemaAccessDenied:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRoles:
-    """The names of the server's roles that start with `dagmaster_`."""
+    """The names of the server's roles that start with `dagmaster_`, and whether that of workers may change tables."""
 
     names: tuple[str, ...]
+    worker_has_table_rights: bool = False
 
 
 @dataclass(frozen=True, slots=True)

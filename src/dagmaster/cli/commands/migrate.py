@@ -8,9 +8,10 @@ import click
 
 from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.errors import command_errors
-from dagmaster.cli.main import COMPLETED
+from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.cli.system import Part, find_server, open_session
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.ports.schema_admin import ROLES
 from dagmaster.sdk.command_line import data_dir_option
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dagmaster.client.system import System
+    from dagmaster.ports.schema_admin import RoleState
 
 T = TypeVar("T")
 HEAD: Final = "head"
@@ -25,8 +27,11 @@ HEAD: Final = "head"
 
 @click.group(invoke_without_command=True)
 @data_dir_option
+@click.option(
+    "--roles", is_flag=True, help="Also create the database roles that are missing, and set their rights."
+)
 @click.pass_context
-def migrate(ctx: click.Context, *, data_dir: pathlib.Path | None) -> int:
+def migrate(ctx: click.Context, *, data_dir: pathlib.Path | None, roles: bool) -> int:
     """Upgrade the schema of a database to the version that this code needs.
 
     The database is DAGMASTER_DATABASE_URL (PostgreSQL 14 to 18), else the embedded one. All tables are in the
@@ -34,14 +39,22 @@ def migrate(ctx: click.Context, *, data_dir: pathlib.Path | None) -> int:
     schema. With --url or DAGMASTER_URL, a server upgrades its own database to the version of its code; the
     key needs the scope admin.
 
+    The roles dagmaster_orchestrator, dagmaster_worker and dagmaster_gateway are for services that do not
+    connect as the owner of the tables. If this user may not create them, the SQL for an administrator is
+    printed. With --roles they get exactly the rights that services of this version need: workers of an
+    earlier version can no longer connect as dagmaster_worker.
+
     \b
     Examples:
       dagmaster migrate                        to the newest version
+      dagmaster migrate --roles                and set the rights of the roles
       dagmaster migrate current
       dagmaster migrate downgrade base         drops the tables with all their data
     """
     ctx.obj = data_dir
-    return _upgrade(data_dir) if ctx.invoked_subcommand is None else COMPLETED
+    if roles and ctx.invoked_subcommand is not None:
+        raise click.UsageError("--roles needs no subcommand: it sets the rights of the newest version")
+    return _upgrade(data_dir, roles=roles) if ctx.invoked_subcommand is None else COMPLETED
 
 
 @migrate.command()
@@ -98,15 +111,50 @@ def history(data_dir: pathlib.Path | None) -> int:
     return COMPLETED
 
 
-def _upgrade(data_dir: pathlib.Path | None) -> int:
-    async def work(system: System) -> tuple[str | None, str | None]:
-        from dagmaster.application.database_admin import migrate_schema, schema_state
+def _upgrade(data_dir: pathlib.Path | None, *, roles: bool = False) -> int:
+    is_local = find_server(data_dir) is None
+    if roles:
+        _refuse_server(data_dir, "--roles needs the owner of the schema: run it with DAGMASTER_DATABASE_URL")
+
+    async def work(system: System) -> tuple[str | None, str | None, RoleState | None]:
+        from dagmaster.application.database_admin import grant_roles, migrate_schema, schema_state
 
         before = await system.call(schema_state)
-        after = await system.call(migrate_schema, origin=ChangeOrigin(actor=sender()))
-        return before.version, after.version
+        origin = ChangeOrigin(actor=sender())
+        after = await system.call(migrate_schema, origin=origin)
+        state = await system.call(grant_roles, is_exact=roles, origin=origin) if is_local else None
+        return before.version, after.version, state
 
-    _print_change(*_run(data_dir, work))
+    before, after, state = _run(data_dir, work)
+    _print_change(before, after)
+    return COMPLETED if state is None else _print_roles(state, is_asked=roles)
+
+
+def _print_roles(state: RoleState, *, is_asked: bool) -> int:
+    """Print what is to do about the roles; with --roles also what was done."""
+    if not state.is_owner:
+        if is_asked:
+            click.echo(
+                f"The schema belongs to {state.owner}: set the rights of the roles as that user.", err=True
+            )
+        return FAILED if is_asked else COMPLETED
+    if state.missing:
+        create = "".join(f"    CREATE ROLE {role} NOLOGIN;\n" for role in state.missing)
+        click.echo(
+            f"roles: {', '.join(state.missing)} do not exist, and {state.user} may not create roles. Services can"
+            f" connect as {state.user}.\nFor separate rights, run this as an administrator of the server:\n\n{create}\n"
+            f"then `dagmaster migrate --roles` as {state.user}."
+        )
+        return FAILED if is_asked else COMPLETED
+    if state.created:
+        click.echo(f"roles: created {', '.join(state.created)}")
+    if is_asked:
+        click.echo(f"roles: {', '.join(ROLES)} have the rights of this version")
+    elif state.worker_has_table_rights:
+        click.echo(
+            "roles: dagmaster_worker still has the rights on tables that earlier workers need. When all workers are"
+            " replaced, run `dagmaster migrate --roles`."
+        )
     return COMPLETED
 
 

@@ -158,7 +158,7 @@ def _grade(  # noqa: PLR0911 - one case a fact
             return grade_schema(fact, is_embedded=config.is_embedded)
         case DatabaseRoles():
             # The embedded server has one user, who owns everything.
-            return None if config.is_embedded else grade_roles(fact.names)
+            return None if config.is_embedded else grade_roles(fact)
         case LiveServices():
             return grade_services(fact, is_embedded=config.is_embedded)
         case WaitingTasks():

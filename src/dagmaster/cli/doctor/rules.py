@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.cli.render.text import format_bytes
+from dagmaster.ports.schema_admin import ROLES
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from dagmaster.ports.database_facts import (
         ClockOffset,
+        DatabaseRoles,
         LiveServices,
         Notifications,
         PreparedStatements,
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 OLDEST_PYTHON: Final = (3, 11)
 OLDEST_SERVER, NEWEST_SERVER = 14, 18
-ROLES: Final = ("dagmaster_orchestrator", "dagmaster_worker", "dagmaster_gateway")
 
 LOW_BYTES, FULL_BYTES = 1_000_000_000, 100_000_000
 """Free space: below the first limit the operator is warned, below the second one work will stop."""
@@ -157,17 +156,23 @@ def grade_schema(schema: SchemaState, *, is_embedded: bool = False) -> Finding:
     return good("schema", f"version {version}, as this code needs")
 
 
-def grade_roles(names: Collection[str]) -> Finding:
+def grade_roles(roles: DatabaseRoles) -> Finding:
     """Check that services can have fewer rights than the owner."""
-    missing = [role for role in ROLES if role not in names]
+    missing = [role for role in ROLES if role not in roles.names]
+    if not missing and roles.worker_has_table_rights:
+        return warning(
+            "roles",
+            "dagmaster_worker has rights on tables: a worker that connects with it can change other workers and their"
+            " tasks",
+            "`dagmaster migrate --roles`, when all workers are of this version",
+        )
     if not missing:
         return good("roles", f"{', '.join(ROLES)}: grant them to the users of the services")
     return warning(
         "roles",
         f"{', '.join(missing)} {'do' if len(missing) > 1 else 'does'} not exist: all services need the"
         " owner's rights",
-        "this works. For separate rights, let a user with CREATEROLE run the first `dagmaster migrate` of a"
-        " database",
+        "this works. For separate rights: `dagmaster migrate --roles` (docs/howto/database-roles.md)",
     )
 
 

@@ -16,7 +16,7 @@ class MemorySchemaAdmin:
     async def migrate(self) -> SchemaState:
         return _CURRENT
 
-    async def apply_roles(self, *, is_exact: bool) -> None:  # noqa: ARG002 - a port
+    async def apply_roles(self, *, is_exact: bool) -> None:
         """Do nothing: there are no users."""
 
     async def history(self) -> list[SchemaVersion]:

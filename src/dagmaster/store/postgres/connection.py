@@ -369,15 +369,8 @@ class Connection:
 
 
 def translate_error(error: BaseException, where: str) -> DagmasterError:
-    if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
-        return SchemaVersionMismatch(
-            f"the database has no dagmaster tables ({error}): run `dagmaster migrate`"
-        )
-    if isinstance(error, UndefinedFunctionError) and "dagapp.dag_worker_" in str(error):
-        return SchemaVersionMismatch(
-            "this user may not change the tables, and the database has no functions for a worker of this version: run"
-            " `dagmaster migrate` as the owner of the schema"
-        )
+    if isinstance(error, UndefinedTableError | InvalidSchemaNameError | UndefinedFunctionError):
+        return _translate_missing(error, where)
     if isinstance(error, QueryCanceledError):
         return DatabaseUnavailable(f"{where}: the database cancelled the statement: it took too long")
     if isinstance(error, DiskFullError):
@@ -404,3 +397,15 @@ def translate_error(error: BaseException, where: str) -> DagmasterError:
 def _terminate_result(connecting: asyncio.Future[asyncpg.Connection[asyncpg.Record]]) -> None:
     if not connecting.cancelled() and connecting.exception() is None:
         connecting.result().terminate()
+
+
+def _translate_missing(error: PostgresError, where: str) -> DagmasterError:
+    if not isinstance(error, UndefinedFunctionError):
+        message = f"the database has no dagmaster tables ({error}): run `dagmaster migrate`"
+        return SchemaVersionMismatch(message)
+    if "dagapp.dag_worker_" in str(error):
+        return SchemaVersionMismatch(
+            "this user may not change the tables, and the database has no functions for a worker of this"
+            " version: run `dagmaster migrate` as the owner of the schema"
+        )
+    return StatementFailed(f"{where}: {str(error).splitlines()[0]} (42883)")

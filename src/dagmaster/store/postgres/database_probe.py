@@ -107,7 +107,7 @@ async def _probe(
         schema = await _probe_schema(config.dsn, server)
         yield schema
         if isinstance(schema, SchemaState) and schema.is_usable:
-            yield DatabaseRoles(tuple(server["roles"]))
+            yield DatabaseRoles(tuple(server["roles"]), server["worker_has_table_rights"])
             async for fact in _probe_fleet(connection, lease_seconds, worker_lease_seconds):
                 yield fact
     finally:

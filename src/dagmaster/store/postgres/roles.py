@@ -15,7 +15,7 @@ from asyncpg.exceptions import (
 
 from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.ports.schema_admin import ROLES, RoleState
-from dagmaster.store.postgres.worker_role import PREFIX, functions
+from dagmaster.store.postgres.worker_role import DEFINITION, PREFIX, functions
 
 if TYPE_CHECKING:
     from dagmaster.store.postgres.worker_role import RoleFunction
@@ -24,6 +24,10 @@ _WORKER: Final = "dagmaster_worker"
 _SCHEMA: Final = """
 SELECT pg_has_role(nspowner, 'USAGE') AS is_owner, nspowner::regrole::text AS owner, current_user::text AS user_name
 FROM pg_namespace WHERE nspname = 'dagapp'
+"""
+_HAS_MEMBERS: Final = """
+SELECT EXISTS (SELECT FROM pg_auth_members m, pg_namespace n
+               WHERE m.roleid = 'dagmaster_worker'::regrole AND n.nspname = 'dagapp' AND m.member <> n.nspowner)
 """
 _HAS_TABLE_RIGHTS: Final = "SELECT has_table_privilege($1, 'dagapp.dag_task_queue', 'DELETE')"
 _EXISTING: Final = """
@@ -36,7 +40,7 @@ async def apply_roles(dsn: str, *, is_exact: bool) -> RoleState:
     """Create the roles that are missing, if this user may, and grant their rights.
 
     `is_exact`: take every other right from dagmaster_worker, and drop functions of other versions. Workers of
-    these versions that connect with the role can do nothing any more.
+    these versions that connect with the role can do nothing any more. A role that nobody has needs no such care.
     """
     try:
         # There may be a pooler in transaction mode: no statement is prepared by name.
@@ -67,6 +71,7 @@ async def _apply(connection: Any, *, is_exact: bool) -> RoleState:
         return RoleState(owner=owner, user=user, created=created, missing=missing)
     grants = resources.files("dagmaster.store.postgres.migrations") / "roles.sql"
     await connection.execute(grants.read_text(encoding="utf-8"))
+    is_exact = is_exact or not await connection.fetchval(_HAS_MEMBERS)
     await _make_functions(connection, is_exact=is_exact)
     if is_exact:
         await connection.execute(
@@ -113,16 +118,9 @@ async def _definition(connection: Any, function: RoleFunction) -> str:
     arguments = ", ".join(types[name] for name in function.call.parameters)
     *conditions, statement = function.bodies
     guards = "".join(f"    IF NOT EXISTS ({condition}) THEN RETURN; END IF;\n" for condition in conditions)
-    signature = f"dagapp.{function.name}({arguments})"
-    # Columns before variables: the columns of the answer have the names of columns of tables. A caller can set neither the
-    # search path nor the clock of tests.
-    return f"""
-CREATE FUNCTION {signature} RETURNS {f"TABLE ({columns})" if columns else "void"}
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET dagapp.clock_offset = '' AS $dagmaster$
-#variable_conflict use_column
-BEGIN
-{guards}    {"RETURN QUERY " if columns else ""}{statement};
-END $dagmaster$;
-REVOKE ALL ON FUNCTION {signature} FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION {signature} TO {_WORKER};
-"""
+    return DEFINITION.format(
+        signature=f"dagapp.{function.name}({arguments})",
+        result=f"TABLE ({columns})" if columns else "void",
+        guards=guards,
+        statement=f"{'RETURN QUERY ' if columns else ''}{statement}",
+    )

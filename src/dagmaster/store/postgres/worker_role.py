@@ -21,6 +21,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 PREFIX: Final = "dag_worker_"
+DEFINITION: Final = """
+CREATE FUNCTION {signature} RETURNS {result}
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $dagmaster$
+#variable_conflict use_column
+BEGIN
+    PERFORM set_config('dagapp.clock_offset', '', true);
+{guards}    {statement};
+END $dagmaster$;
+REVOKE ALL ON FUNCTION {signature} FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION {signature} TO dagmaster_worker;
+"""
+"""How a function is made. A caller chooses neither the search path nor the clock of tests. Columns come before
+variables: those of the answer have the names of columns of tables."""
+
 _SEPARATOR: Final = "\n--\n"
 _CHUNK: Final = 5_000
 """How many rows that the owner would COPY are sent at once."""
@@ -55,7 +69,9 @@ _GUARDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "mark_written": ("proves_worker", "adds_own_batch", "holds_task_of_job"),
         "stage_batch": _BATCH,
         "send_task_batch": (*_BATCH, "holds_task_of_job"),
-        **dict.fromkeys(("load_batches", "load_added_nodes", "load_groups", "load_dependencies"), _OWN_BATCHES),
+        **dict.fromkeys(
+            ("load_batches", "load_added_nodes", "load_groups", "load_dependencies"), _OWN_BATCHES
+        ),
         **dict.fromkeys(
             ("insert_added_nodes", "insert_groups", "insert_dependencies"), (*_BATCH, "holds_task_of_job")
         ),
@@ -122,7 +138,7 @@ def _function(name: str, guards: Sequence[str], text: str) -> RoleFunction:
     conditions = parts("worker_role")
     texts = [*(conditions[guard] for guard in guards), text]
     whole = compile_query(name, _SEPARATOR.join(texts))
-    digest = hashlib.sha256(whole.sql.encode()).hexdigest()[:8]
+    digest = hashlib.sha256(f"{DEFINITION}{whole.sql}".encode()).hexdigest()[:8]
     short = name.partition(".")[2].replace(", ", "_")
     function = f"{PREFIX}{short}_{digest}"
     arguments = ", ".join(f"${number}" for number in range(1, len(whole.parameters) + 1))

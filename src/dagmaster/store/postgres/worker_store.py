@@ -290,7 +290,7 @@ class PostgresWorkerStore(PostgresTaskNodes):
 
     async def mark_started(self, running_seconds: Mapping[str, tuple[int, float]]) -> None:
         rows = sorted((int(task_id), token, seconds) for task_id, (token, seconds) in running_seconds.items())
-        await self._write("mark_started", ("task_ids", "tokens", "running_seconds"), rows)
+        await self._write(_SQL["mark_started"], ("task_ids", "tokens", "running_seconds"), rows)
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         names = ("task_ids", "tokens", "chunks", "texts")
@@ -298,21 +298,21 @@ class PostgresWorkerStore(PostgresTaskNodes):
         # A chunk has up to 64 KiB: limit the size of a statement.
         for start in range(0, len(rows), CHUNKS_AT_ONCE):
             part = rows[start : start + CHUNKS_AT_ONCE]
-            await self._write("append_logs", names, part)
+            await self._write(_SQL["append_logs"], names, part)
 
     async def checkpoint(self, checkpoints: Sequence[CheckpointWrite]) -> None:
         # One row each: a statement cannot change a row twice.
         newest = {checkpoint.task_id: checkpoint for checkpoint in checkpoints}.values()
         rows = [(int(c.task_id), c.token, c.phase, c.data, json.dumps(c.artifacts)) for c in newest]
         names = ("task_ids", "tokens", "phases", "data", "artifacts")
-        await self._write("checkpoint", names, rows)
+        await self._write(_SQL["checkpoint"], names, rows)
 
     async def progress(self, progress: Mapping[str, tuple[int, str]]) -> None:
         rows = sorted((int(task_id), token, text) for task_id, (token, text) in progress.items())
-        await self._write("progress", ("task_ids", "tokens", "progress"), rows)
+        await self._write(_SQL["progress"], ("task_ids", "tokens", "progress"), rows)
 
-    async def _write(self, name: str, names: Sequence[str], rows: Sequence[tuple[JsonValue, ...]]) -> None:
-        await self._journal.fetch(_SQL[name], {"worker_id": self.worker_id, **_columns(names, rows)})
+    async def _write(self, query: Query, names: Sequence[str], rows: Sequence[tuple[JsonValue, ...]]) -> None:
+        await self._journal.fetch(query, {"worker_id": self.worker_id, **_columns(names, rows)})
 
     async def deregister(self) -> None:
         try:

@@ -24,16 +24,18 @@ from dagmaster.handlers import SHIPPED_HANDLERS
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.database_facts import (
     ClockOffset,
+    DatabaseRoles,
     LiveServices,
     SchemaState,
     ServerVersion,
     WaitingTasks,
 )
+from dagmaster.ports.schema_admin import ROLES
 from dagmaster.settings import read_settings
 from dagmaster.settings.aliases import ALIASES
 from dagmaster.store.embedded.inspection import lock_holders
 from dagmaster.store.embedded.server import EmbeddedPostgres
-from dagmaster.store.postgres import database_probe
+from dagmaster.store.postgres import database_probe, roles
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ def folder():
 def server(folder):
     copy_migrated_cluster(folder / "data")
     with EmbeddedPostgres(folder / "data") as running:
+        asyncio.run(roles.apply_roles(running.dsn, is_exact=True))
         yield running.dsn
 
 
@@ -226,8 +229,10 @@ def test_services_that_all_drain_are_bad_and_some_that_drain_are_named():
 
 
 def test_missing_roles_are_reported_with_the_consequence():
-    assert rules.grade_roles(rules.ROLES).grade is Grade.GOOD
-    assert "dagmaster_gateway does not exist" in rules.grade_roles(rules.ROLES[:2]).message
+    assert rules.grade_roles(DatabaseRoles(ROLES)).grade is Grade.GOOD
+    assert "dagmaster_gateway does not exist" in rules.grade_roles(DatabaseRoles(ROLES[:2])).message
+    earlier = rules.grade_roles(DatabaseRoles(ROLES, worker_has_table_rights=True))
+    assert (earlier.grade, "`dagmaster migrate --roles`" in earlier.remedy) == (Grade.WARNING, True)
 
 
 class Connection:

@@ -5,7 +5,11 @@
 SELECT current_setting('server_version_num')::integer AS version, current_setting('server_version') AS version_text,
        current_user::text AS username, current_database()::text AS database,
        has_database_privilege(current_database(), 'CREATE') AS may_create,
-       array(SELECT rolname::text FROM pg_roles WHERE rolname LIKE 'dagmaster\_%') AS roles
+       array(SELECT rolname::text FROM pg_roles WHERE rolname LIKE 'dagmaster\_%') AS roles,
+       -- By its name: a user without rights on the schema may ask.
+       EXISTS (SELECT FROM pg_roles r, pg_class c
+               WHERE r.rolname = 'dagmaster_worker' AND c.relname LIKE 'dag\_task\_queue' AND c.relkind = 'r'
+                 AND has_table_privilege(r.oid, c.oid, 'DELETE')) AS worker_has_table_rights
 
 -- name: clock_time
 -- The time of the server's clock; needs no schema.
