@@ -10,6 +10,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import asyncpg
 import pytest
 
 from dagmaster.errors import DataDirectoryUnusable, EmbeddedPostgresUnavailable
-from dagmaster.store.embedded import cluster, process
+from dagmaster.store.embedded import cluster, process, service_user
 from dagmaster.store.embedded.server import EmbeddedPostgres, default_data_dir
 from tests.patience import PATIENCE_SECONDS
 
@@ -241,7 +242,8 @@ def test_roots_server_is_not_root_and_no_parent_changes(sandbox):
     data_dir = sandbox.made("mine/data")
     with EmbeddedPostgres(data_dir) as server:
         status = Path(f"/proc/{sandbox.server(data_dir)}/status").read_text()
-        assert f"\nUid:\t{NOBODY}\t{NOBODY}\t{NOBODY}\t{NOBODY}\n" in status
+        own = pwd.getpwnam("dagmaster").pw_uid
+        assert f"\nUid:\t{own}\t{own}\t{own}\t{own}\n" in status
         assert "\nGroups:\t \n" in status or "\nGroups:\t\n" in status
         assert ask(server.dsn, "SELECT 1") == 1
     assert [(result.st_mode, result.st_uid, result.st_gid) for result in map(Path.stat, parents)] == before
@@ -373,7 +375,7 @@ def test_a_directory_that_cannot_be_written_is_reported(sandbox):
 def test_a_directory_that_the_servers_user_cannot_reach_is_reported_and_left_closed(sandbox):
     (sandbox.place / "closed").mkdir(mode=0o700)
     with pytest.raises(
-        DataDirectoryUnusable, match=f"runs as user nobody.*may not enter {sandbox.place}/closed"
+        DataDirectoryUnusable, match=f"runs as user dagmaster.*may not enter {sandbox.place}/closed"
     ):
         EmbeddedPostgres(sandbox.place / "closed" / "data").start()
     assert stat.S_IMODE((sandbox.place / "closed").stat().st_mode) == 0o700
@@ -388,6 +390,89 @@ def test_a_directory_that_the_servers_user_cannot_reach_is_reported_and_left_clo
 def test_a_user_that_cannot_serve_is_reported(sandbox, monkeypatch, name, message):
     monkeypatch.setenv("DAGMASTER_POSTGRES_USER", name)
     with pytest.raises(EmbeddedPostgresUnavailable, match=message):
+        EmbeddedPostgres(sandbox.place / "new").start()
+
+
+@as_root
+def test_the_server_of_root_runs_as_its_own_user_whom_no_other_service_is(sandbox):
+    with EmbeddedPostgres(sandbox.template) as server:
+        pid = sandbox.server(sandbox.template)
+        uid = Path(f"/proc/{pid}").stat().st_uid
+        assert pwd.getpwuid(uid).pw_name == "dagmaster"
+        assert uid not in {NOBODY, 0}
+        assert as_user(NOBODY, lambda: connect(server.socket_dir)) is PermissionError
+        assert as_user(NOBODY, lambda: os.listdir(sandbox.template / "cluster")) is PermissionError
+        assert as_user(uid, lambda: connect(server.socket_dir)) is None
+
+
+def connect(socket_dir: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.connect(str(socket_dir / ".s.PGSQL.5432"))
+
+
+def as_user(uid: int, work: Callable[[], object]) -> type[BaseException] | None:
+    """Run in a child of another user; return the type of its exception."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            work()
+            code = 0
+        except PermissionError:
+            code = 13
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    return {0: None, 13: PermissionError}.get(os.waitstatus_to_exitcode(status), Exception)
+
+
+@as_root
+def test_the_files_of_a_server_that_ran_as_nobody_are_given_to_its_own_user(sandbox, monkeypatch, caplog):
+    monkeypatch.setenv("DAGMASTER_POSTGRES_USER", "nobody")
+    data_dir = sandbox.place / "earlier"
+    with EmbeddedPostgres(data_dir) as server:
+        ask(server.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
+        assert (data_dir / "cluster").stat().st_uid == NOBODY
+    # Who asks for nobody keeps it.
+    with EmbeddedPostgres(data_dir):
+        assert (data_dir / "cluster").stat().st_uid == NOBODY
+        # A running server is joined as it is.
+        monkeypatch.delenv("DAGMASTER_POSTGRES_USER")
+        with EmbeddedPostgres(data_dir) as server:
+            assert ask(server.dsn, "SELECT answer FROM kept") == 42
+    assert caplog.messages == []
+    with EmbeddedPostgres(data_dir) as server:
+        assert ask(server.dsn, "SELECT answer FROM kept") == 42
+    assert "belonged to nobody" in caplog.text
+    owners = {path.lstat().st_uid for path in (data_dir / "cluster").rglob("*")}
+    assert owners == {pwd.getpwnam("dagmaster").pw_uid}
+
+
+@as_root
+def test_files_that_have_a_second_name_are_not_given_to_another_user(sandbox, monkeypatch):
+    monkeypatch.setenv("DAGMASTER_POSTGRES_USER", "nobody")
+    data_dir = sandbox.place / "earlier"
+    with EmbeddedPostgres(data_dir):
+        pass
+    monkeypatch.delenv("DAGMASTER_POSTGRES_USER")
+    (sandbox.place / "secret").write_text("of root")
+    os.link(sandbox.place / "secret", data_dir / "cluster" / "planted")
+    with pytest.raises(DataDirectoryUnusable, match=r"the file planted .* has a second name"):
+        EmbeddedPostgres(data_dir).start()
+    assert (sandbox.place / "secret").stat().st_uid == 0
+    assert (data_dir / "cluster").stat().st_uid == NOBODY
+
+
+@as_root
+def test_a_user_that_cannot_be_created_is_reported_with_what_to_do(sandbox, monkeypatch):
+    monkeypatch.setattr(service_user, "NAME", "dagmaster-test")
+    monkeypatch.setattr(service_user, "_COMMANDS", {"false": ()})
+    with pytest.raises(
+        EmbeddedPostgresUnavailable, match=r"could not be created.*useradd --system dagmaster-test"
+    ):
         EmbeddedPostgres(sandbox.place / "new").start()
 
 

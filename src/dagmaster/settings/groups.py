@@ -77,9 +77,10 @@ class DatabaseSettings(BaseModel):
         " /var/lib/dagmaster/postgres.",
     )
     postgres_user: str = Field(
-        default="nobody",
+        default="dagmaster",
         description="The user that runs the embedded PostgreSQL when root starts it: PostgreSQL does not run"
-        " as root.",
+        " as root. `dagmaster` is created as a system user if it does not exist; another one must exist, and"
+        " should run nothing else.",
     )
 
     handler_pool_url: SecretStr | None = Field(

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from dagmaster.errors import DataDirectoryUnusable, EmbeddedPostgresUnavailable
 from dagmaster.host.atomic_files import sync_folder
+from dagmaster.store.embedded import service_user
 
 DATABASE = "dagmaster"
 """The name of the database, and of the role that owns it."""
@@ -142,25 +143,23 @@ def exists(cluster: Path) -> bool:
     return (cluster / "PG_VERSION").is_file()
 
 
-def account_for(cluster: Path) -> Account:
+def account_for(cluster: Path, *, is_stopped: bool = False) -> Account:
     """Return the server's user: the caller.
 
-    For root: the owner of the files, DAGMASTER_POSTGRES_USER or `nobody`.
+    For root: the owner of the files, DAGMASTER_POSTGRES_USER or `dagmaster`. `is_stopped`: files of a shared
+    user are given to that one.
     """
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     if exists(cluster):
         owner = cluster.stat()
         account = Account(owner.st_uid, owner.st_gid)
+        if is_stopped and service_user.is_shared(cluster):
+            entry = service_user.find_or_create()
+            service_user.take_over(cluster.parent, cluster, entry)
+            account = Account(entry.pw_uid, entry.pw_gid)
     else:
-        name = os.environ.get("DAGMASTER_POSTGRES_USER", "") or "nobody"
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError as error:
-            raise EmbeddedPostgresUnavailable(
-                f"PostgreSQL refuses to run as root, and there is no user {name!r} to run it. Name one with"
-                " DAGMASTER_POSTGRES_USER, or run dagmaster as another user."
-            ) from error
+        entry = service_user.find_or_create()
         account = Account(entry.pw_uid, entry.pw_gid)
     if account.uid == 0:
         raise EmbeddedPostgresUnavailable(

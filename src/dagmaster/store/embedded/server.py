@@ -167,10 +167,10 @@ class EmbeddedPostgres:
         return socket_dir
 
     def _launch(self) -> None:
-        """Start the server, on a new cluster if none exists."""
-        account = cluster.account_for(self._cluster)
+        """Start the server, on a new cluster if there is none."""
         with _lock_file(self.data_dir / "server.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            account = cluster.account_for(self._cluster, is_stopped=True)
             install = cluster.install_for(account, self.data_dir)
             if not cluster.exists(self._cluster):
                 cluster.create(self._cluster, install, account, lock)
