@@ -401,7 +401,7 @@ def test_the_server_of_root_runs_as_its_own_user_whom_no_other_service_is(sandbo
         assert pwd.getpwuid(uid).pw_name == "dagmaster"
         assert uid not in {NOBODY, 0}
         assert as_user(NOBODY, lambda: connect(server.socket_dir)) is PermissionError
-        assert as_user(NOBODY, lambda: os.listdir(sandbox.template / "cluster")) is PermissionError
+        assert as_user(NOBODY, lambda: list((sandbox.template / "cluster").iterdir())) is PermissionError
         assert as_user(uid, lambda: connect(server.socket_dir)) is None
 
 
