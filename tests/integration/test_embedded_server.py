@@ -429,6 +429,17 @@ def as_user(uid: int, work: Callable[[], object]) -> type[BaseException] | None:
     return {0: None, 13: PermissionError}.get(os.waitstatus_to_exitcode(status), Exception)
 
 
+def test_a_data_directory_that_was_left_open_is_closed_at_the_start(house):
+    data_dir = house.template
+    data_dir.chmod(0o755)
+    with EmbeddedPostgres(data_dir):
+        # Root's server runs as another user, who has to enter it.
+        assert stat.S_IMODE(data_dir.stat().st_mode) == (0o711 if os.geteuid() == 0 else 0o700)
+        assert stat.S_IMODE((data_dir / "cluster").stat().st_mode) == 0o700
+        for name in ("server.log", "turn.lock", "users.lock", "server.lock"):
+            assert stat.S_IMODE((data_dir / name).stat().st_mode) == 0o600, name
+
+
 @as_root
 def test_the_files_of_a_server_that_ran_as_nobody_are_given_to_its_own_user(sandbox, monkeypatch, caplog):
     monkeypatch.setenv("DAGMASTER_POSTGRES_USER", "nobody")

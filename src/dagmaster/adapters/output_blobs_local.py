@@ -8,7 +8,7 @@ import pathlib
 from typing import TYPE_CHECKING, TypeVar
 
 from dagmaster.errors import BlobNotFound, BlobsUnavailable
-from dagmaster.host.atomic_files import replace
+from dagmaster.host.atomic_files import replace_private
 from dagmaster.ports.output_blobs import CHUNK_BYTES, check_plain
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class LocalBlobs:
 
     def _write(self, path: pathlib.Path, data: bytes) -> None:
         try:
-            replace(path, lambda file: file.write(data))
+            replace_private(path, lambda file: file.write(data))
         except OSError as error:
             raise BlobsUnavailable(f"{path} cannot be written: {error.strerror or error}") from error
 

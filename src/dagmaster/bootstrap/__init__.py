@@ -14,6 +14,8 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dagmaster.host.private_files import own_folder, tighten
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 
@@ -115,6 +117,7 @@ def large_outputs(settings: ClientSettings | Settings, folder: pathlib.Path) -> 
     if settings.outputs_url is None:
         from dagmaster.adapters.output_blobs_local import LocalBlobs
 
+        tighten(folder, is_named=settings.blob_dir is not None)
         return LocalBlobs(folder)
     from dagmaster.adapters.output_blobs_remote import StoredBlobs
     from dagmaster.adapters.storage.router import ObjectStorage
@@ -392,6 +395,8 @@ def handler_services_config(
     from dagmaster.worker.lazy_services import ServicesConfig
 
     blob_dir = blob_dir or blob_directory(settings)
+    # Before zones are made in it.
+    own_folder(blob_dir, is_named=settings.blob_dir is not None)
     folder = f"file://{os.path.abspath(blob_dir)}"  # noqa: PTH100 - a zone may not contain '..', a folder may
     roots = settings.file_roots or ((pathlib.Path.cwd(),) if is_alone else ())
     scratch = settings.scratch_dir

@@ -8,6 +8,7 @@ import os
 import secrets
 from typing import IO, TYPE_CHECKING, Final
 
+from dagmaster.host import private_files
 from dagmaster.ports.blob_uris import UNFINISHED
 
 if TYPE_CHECKING:
@@ -52,12 +53,25 @@ def replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     sync_folder(path.parent)
 
 
+def replace_private(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Create or replace a file that only its user can read, with its missing folders: see `private_files`."""
+
+    def fill_private(file: IO[bytes]) -> None:
+        # Before there is anything to read.
+        private_files.set_file_mode(file.fileno(), path.parent)
+        fill(file)
+
+    for folder in private_files.make_folder(path.parent):
+        sync_folder(folder.parent)
+    replace(path, fill_private)
+
+
 def write_private(path: Path, data: bytes) -> None:
     """Write a file that only its owner can read, replacing any other file of that name."""
 
     def fill(file: IO[bytes]) -> None:
-        # Before there is anything to read.
-        os.fchmod(file.fileno(), 0o600)
+        # Not as its folder: a key is for one user.
+        os.fchmod(file.fileno(), private_files.FILE_MODE)
         file.write(data)
 
     replace(path, fill)

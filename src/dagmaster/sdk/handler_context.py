@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.errors import PermanentError, ServicesNotFound
+from dagmaster.host import private_files
 from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.sdk.blob_repository import BlobRepository
 from dagmaster.sdk.scratch_dirs import process_dir_name
@@ -161,8 +162,9 @@ class HandlerContext:
         if self._scratch is None:
             # One directory per process: when the process is killed, the worker deletes all of it.
             process_dir = self.share.scratch / process_dir_name()
-            process_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_files.make_folder(process_dir)
             self._scratch = Path(tempfile.mkdtemp(prefix="task-", dir=process_dir))
+            self._scratch.chmod(private_files.FOLDER_MODE)
         return self._scratch
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from dagmaster.errors import SettingsInvalid
+from dagmaster.host import private_files
 from dagmaster.settings.reading import read_settings
 
 
@@ -18,7 +19,7 @@ def get_logs_dir() -> str:
     """
     directory = read_settings(services=True).settings.log_dir or default_logs_dir(sys.platform)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        private_files.make_folder(directory)
     except OSError as error:
         raise SettingsInvalid(
             f"the directory of task logs {directory} cannot be created: {error.strerror or error}."

@@ -10,6 +10,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.host import private_files
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -49,13 +51,19 @@ class TaskLogFiles:
             self._has_failed = False
 
     def _append(self, chunks: Sequence[LogChunk]) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
+        private_files.make_folder(self._directory)
         texts: dict[str, list[str]] = {}
         for chunk in chunks:
             texts.setdefault(chunk.task_id, []).append(chunk.text)
         for task_id, parts in texts.items():
-            with (self._directory / f"{task_id}.log").open(
-                "a", encoding="utf-8", errors="backslashreplace", newline=""
+            path = self._directory / f"{task_id}.log"
+            with open(
+                path,
+                "a",
+                encoding="utf-8",
+                errors="backslashreplace",
+                newline="",
+                opener=private_files.opener,
             ) as file:
                 file.writelines(parts)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from dagmaster.errors import BlobNotFound, BlobsUnavailable, invalid_input
 from dagmaster.geo.result_uris import safe_name
 from dagmaster.geo.source_files import LocalFile, check_file_size, file_not_found
+from dagmaster.host import private_files
 from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _stem(uri: BlobUri) -> str:
 
 def _copy(ctx: HandlerContext, uri: BlobUri, size: int, path: Path) -> None:
     """Copy under a temporary name, then link atomically: of two concurrent copies one stays."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_files.make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         fetched = ctx.blobs.fetch(

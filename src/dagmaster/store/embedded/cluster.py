@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dagmaster.errors import DataDirectoryUnusable, EmbeddedPostgresUnavailable
+from dagmaster.host import private_files
 from dagmaster.host.atomic_files import sync_folder
 from dagmaster.store.embedded import service_user
 
@@ -125,6 +126,9 @@ def open_directory(data_dir: Path) -> None:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=mode)
             folder.chmod(mode)
+    if exists(data_dir / "cluster"):
+        # An earlier version may have left it open.
+        private_files.tighten(data_dir, mode)
     unknown = sorted(path.name for path in data_dir.iterdir() if not _OURS.match(path.name))
     if unknown and not exists(data_dir / "cluster"):
         raise _not_ours(data_dir, unknown)
