@@ -429,8 +429,8 @@ def as_user(uid: int, work: Callable[[], object]) -> type[BaseException] | None:
     return {0: None, 13: PermissionError}.get(os.waitstatus_to_exitcode(status), Exception)
 
 
-def test_a_data_directory_that_was_left_open_is_closed_at_the_start(house):
-    data_dir = house.template
+def test_a_data_directory_that_was_left_open_is_closed_at_the_start(sandbox):
+    data_dir = sandbox.template
     data_dir.chmod(0o755)
     with EmbeddedPostgres(data_dir):
         # Root's server runs as another user, who has to enter it.
@@ -441,9 +441,10 @@ def test_a_data_directory_that_was_left_open_is_closed_at_the_start(house):
 
 
 @as_root
-def test_the_files_of_a_server_that_ran_as_nobody_are_given_to_its_own_user(sandbox, monkeypatch, caplog):
+@pytest.mark.parametrize("name", ["earlier", "früher"])  # Its socket is elsewhere: see `socket_for`.
+def test_the_files_of_a_server_that_ran_as_nobody_are_given_to_its_own_user(sandbox, monkeypatch, caplog, name):
     monkeypatch.setenv("DAGMASTER_POSTGRES_USER", "nobody")
-    data_dir = sandbox.place / "earlier"
+    data_dir = sandbox.place / name
     with EmbeddedPostgres(data_dir) as server:
         ask(server.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
         assert (data_dir / "cluster").stat().st_uid == NOBODY

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
 import socket
 import struct
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagmaster.store.embedded import cluster as files
+from dagmaster.store.embedded import service_user
 
 if TYPE_CHECKING:
     import signal
@@ -108,6 +110,9 @@ def socket_for(data_dir: Path, account: Account) -> Path:
         parent = Path(f"/tmp/dagmaster-{caller.uid}")  # noqa: S108 - make_private checks its owner
         files.make_private(parent, caller, 0o700 if account.is_caller else 0o711)
         folder = parent / hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
+    if os.geteuid() == 0 and service_user.is_shared(folder):
+        # Of a server that ran as that user: none runs now.
+        shutil.rmtree(folder)
     files.make_private(folder, account, 0o700)
     return folder
 

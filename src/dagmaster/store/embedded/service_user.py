@@ -80,12 +80,12 @@ def _create() -> pwd.struct_passwd:
     )
 
 
-def is_shared(cluster: Path) -> bool:
-    """Return whether root made these files for the shared user, which was not asked for."""
-    if os.environ.get(SETTING, "") == SHARED or cluster.parent.stat().st_uid != 0:
+def is_shared(folder: Path) -> bool:
+    """Return whether root made this folder for the shared user, which was not asked for."""
+    if os.environ.get(SETTING, "") == SHARED or folder.parent.stat().st_uid != 0:
         return False
-    with contextlib.suppress(KeyError):
-        return pwd.getpwnam(SHARED).pw_uid == cluster.stat().st_uid
+    with contextlib.suppress(KeyError, FileNotFoundError):
+        return pwd.getpwnam(SHARED).pw_uid == folder.lstat().st_uid
     return False
 
 
@@ -104,8 +104,8 @@ def take_over(data_dir: Path, cluster: Path, entry: pwd.struct_passwd) -> None:
     except BaseException:
         os.chown(cluster, previous, -1, follow_symlinks=False)
         raise
-    # The binaries that the previous user could change, and its socket.
-    for path in (*data_dir.glob("install*"), data_dir / "socket"):
+    # The binaries that the previous user could change.
+    for path in data_dir.glob("install*"):
         shutil.rmtree(path, ignore_errors=True)
     _LOGGER.warning(
         "the files of the embedded PostgreSQL in %s belonged to %s, which other services may run as; they belong to %s"
