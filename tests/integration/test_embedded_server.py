@@ -242,7 +242,7 @@ def test_roots_server_is_not_root_and_no_parent_changes(sandbox):
     data_dir = sandbox.made("mine/data")
     with EmbeddedPostgres(data_dir) as server:
         status = Path(f"/proc/{sandbox.server(data_dir)}/status").read_text()
-        own = pwd.getpwnam("dagmaster").pw_uid
+        own = pwd.getpwnam("dagmaster-postgres").pw_uid
         assert f"\nUid:\t{own}\t{own}\t{own}\t{own}\n" in status
         assert "\nGroups:\t \n" in status or "\nGroups:\t\n" in status
         assert ask(server.dsn, "SELECT 1") == 1
@@ -375,7 +375,7 @@ def test_a_directory_that_cannot_be_written_is_reported(sandbox):
 def test_a_directory_that_the_servers_user_cannot_reach_is_reported_and_left_closed(sandbox):
     (sandbox.place / "closed").mkdir(mode=0o700)
     with pytest.raises(
-        DataDirectoryUnusable, match=f"runs as user dagmaster.*may not enter {sandbox.place}/closed"
+        DataDirectoryUnusable, match=f"runs as user dagmaster-postgres.*may not enter {sandbox.place}/closed"
     ):
         EmbeddedPostgres(sandbox.place / "closed" / "data").start()
     assert stat.S_IMODE((sandbox.place / "closed").stat().st_mode) == 0o700
@@ -398,7 +398,7 @@ def test_the_server_of_root_runs_as_its_own_user_whom_no_other_service_is(sandbo
     with EmbeddedPostgres(sandbox.template) as server:
         pid = sandbox.server(sandbox.template)
         uid = Path(f"/proc/{pid}").stat().st_uid
-        assert pwd.getpwuid(uid).pw_name == "dagmaster"
+        assert pwd.getpwuid(uid).pw_name == "dagmaster-postgres"
         assert uid not in {NOBODY, 0}
         assert as_user(NOBODY, lambda: connect(server.socket_dir)) is PermissionError
         assert as_user(NOBODY, lambda: list((sandbox.template / "cluster").iterdir())) is PermissionError
@@ -460,7 +460,7 @@ def test_the_files_of_a_server_that_ran_as_nobody_are_given_to_its_own_user(sand
         assert ask(server.dsn, "SELECT answer FROM kept") == 42
     assert "belonged to nobody" in caplog.text
     owners = {path.lstat().st_uid for path in (data_dir / "cluster").rglob("*")}
-    assert owners == {pwd.getpwnam("dagmaster").pw_uid}
+    assert owners == {pwd.getpwnam("dagmaster-postgres").pw_uid}
 
 
 @as_root

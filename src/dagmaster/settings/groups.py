@@ -77,9 +77,9 @@ class DatabaseSettings(BaseModel):
         " /var/lib/dagmaster/postgres.",
     )
     postgres_user: str = Field(
-        default="dagmaster",
+        default="dagmaster-postgres",
         description="The user that runs the embedded PostgreSQL when root starts it: PostgreSQL does not run"
-        " as root. `dagmaster` is created as a system user if it does not exist; another one must exist, and"
+        " as root. The default is created as a system user if it does not exist; another one must exist, and"
         " should run nothing else.",
     )
 

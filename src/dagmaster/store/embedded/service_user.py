@@ -21,7 +21,7 @@ from dagmaster.errors import DataDirectoryUnusable, EmbeddedPostgresUnavailable
 if TYPE_CHECKING:
     from pathlib import Path
 
-NAME: Final = "dagmaster"
+NAME: Final = "dagmaster-postgres"
 SHARED: Final = "nobody"
 """The user that served before version 0.2, and that other services may run as."""
 
@@ -39,7 +39,7 @@ _LOGGER = logging.getLogger("dagmaster.postgres")
 
 
 def find_or_create() -> pwd.struct_passwd:
-    """Return the user of DAGMASTER_POSTGRES_USER, which must exist; else `dagmaster`, made if it does not."""
+    """Return the user of DAGMASTER_POSTGRES_USER, which must exist; else `dagmaster-postgres`, made if it does not."""
     name = os.environ.get(SETTING, "") or NAME
     with contextlib.suppress(KeyError):
         return pwd.getpwnam(name)
