@@ -25,7 +25,6 @@ NAME: Final = "dagmaster-postgres"
 SHARED: Final = "nobody"
 """The user that served before version 0.2, and that other services may run as."""
 
-SETTING: Final = "DAGMASTER_POSTGRES_USER"
 _COMMANDS: Final = {
     "useradd": ("--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent"),
     # Of BusyBox.
@@ -40,15 +39,20 @@ _LOGGER = logging.getLogger("dagmaster.postgres")
 
 def find_or_create() -> pwd.struct_passwd:
     """Return the user of DAGMASTER_POSTGRES_USER, which must exist; else `dagmaster-postgres`, made if it does not."""
-    name = os.environ.get(SETTING, "") or NAME
+    name = named_user() or NAME
     with contextlib.suppress(KeyError):
         return pwd.getpwnam(name)
     if name != NAME:
         raise EmbeddedPostgresUnavailable(
             f"PostgreSQL refuses to run as root, and there is no user {name!r} to run it. Name one with"
-            f" {SETTING}, or run dagmaster as another user."
+            f" DAGMASTER_POSTGRES_USER, or run dagmaster as another user."
         )
     return _create()
+
+
+def named_user() -> str:
+    """Return the name of DAGMASTER_POSTGRES_USER; empty if it is not set."""
+    return os.environ.get("DAGMASTER_POSTGRES_USER", "")
 
 
 def _create() -> pwd.struct_passwd:
@@ -75,14 +79,14 @@ def _create() -> pwd.struct_passwd:
         time.sleep(_PAUSE_SECONDS)
     raise EmbeddedPostgresUnavailable(
         f"PostgreSQL refuses to run as root, and the user {NAME!r} that should run it could not be created: {output}."
-        f" Create it with `useradd --system {NAME}`, name another unprivileged user with {SETTING}, or run dagmaster as"
+        f" Create it with `useradd --system {NAME}`, name another unprivileged user with DAGMASTER_POSTGRES_USER, or run dagmaster as"
         " another user."
     )
 
 
 def is_shared(folder: Path) -> bool:
     """Return whether root made this folder for the shared user, which was not asked for."""
-    if os.environ.get(SETTING, "") == SHARED or folder.parent.stat().st_uid != 0:
+    if named_user() == SHARED or folder.parent.stat().st_uid != 0:
         return False
     with contextlib.suppress(KeyError, FileNotFoundError):
         return pwd.getpwnam(SHARED).pw_uid == folder.lstat().st_uid
@@ -119,6 +123,6 @@ def _give(name: str, folder: int, entry: pwd.struct_passwd) -> None:
     if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
         raise DataDirectoryUnusable(
             f"the file {name} of the embedded PostgreSQL has a second name elsewhere, and belongs to a user that others"
-            f" share: it was not given to {entry.pw_name}. Remove the other name, or set {SETTING}={SHARED}."
+            f" share: it was not given to {entry.pw_name}. Remove the other name, or set DAGMASTER_POSTGRES_USER={SHARED}."
         )
     os.chown(name, entry.pw_uid, entry.pw_gid, dir_fd=folder, follow_symlinks=False)
