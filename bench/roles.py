@@ -91,7 +91,7 @@ async def _round(store: PostgresWorkerStore) -> list[tuple[str, float]]:
         accepted, spent = await _timed(store.report(reports))
         assert len(accepted) == size
         measured.append((f"report of {size}", spent))
-    _, spent = await _timed(store._renew([], "{}"))
+    _, spent = await _timed(store.heartbeat([], {}))
     measured.append(("renewal", spent))
     return measured
 

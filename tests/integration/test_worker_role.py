@@ -334,3 +334,17 @@ async def test_a_worker_of_another_version_is_told_to_migrate(world):
         await roles.apply_roles(world.dsn, is_exact=True)
         await world._admin.execute(FOLLOW_CLOCK)
     assert await world._admin.fetchval(find, name) == 1
+
+
+@pytest.mark.parametrize("deed", ["report", "report with nodes", "log", "start"])
+def test_behind_a_pooler_a_worker_with_the_role_does_the_same(postgres, deed):
+    @in_world
+    async def work(*, world: RoleWorld) -> None:
+        setting = await a_setting(world)
+        before = await rows_of(world)
+        await ABOUT_TASKS[deed](setting.attacker, setting.task, world)
+        assert await rows_of(world) == before
+        await ABOUT_TASKS[deed](setting.attacker, setting.own, world)
+        assert await rows_of(world) != before
+
+    work(world=RoleWorld(postgres, is_pooled=True))

@@ -113,7 +113,7 @@ class SchemaAccessDenied:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRoles:
-    """The names of the server's roles that start with `dagmaster_`, and whether that of workers may change tables."""
+    """The names of the server's roles that start with `dagmaster_`, and what that of workers may change."""
 
     names: tuple[str, ...]
     worker_has_table_rights: bool = False

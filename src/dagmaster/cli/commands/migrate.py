@@ -141,8 +141,9 @@ def _print_roles(state: RoleState, *, is_asked: bool) -> int:
     if state.missing:
         create = "".join(f"    CREATE ROLE {role} NOLOGIN;\n" for role in state.missing)
         click.echo(
-            f"roles: {', '.join(state.missing)} do not exist, and {state.user} may not create roles. Services can"
-            f" connect as {state.user}.\nFor separate rights, run this as an administrator of the server:\n\n{create}\n"
+            f"roles: {', '.join(state.missing)} do not exist, and {state.user} may not create roles. Services"
+            f" can connect as {state.user}.\n"
+            f"For separate rights, run this as an administrator of the server:\n\n{create}\n"
             f"then `dagmaster migrate --roles` as {state.user}."
         )
         return FAILED if is_asked else COMPLETED
@@ -152,8 +153,8 @@ def _print_roles(state: RoleState, *, is_asked: bool) -> int:
         click.echo(f"roles: {', '.join(ROLES)} have the rights of this version")
     elif state.worker_has_table_rights:
         click.echo(
-            "roles: dagmaster_worker still has the rights on tables that earlier workers need. When all workers are"
-            " replaced, run `dagmaster migrate --roles`."
+            "roles: dagmaster_worker still has the rights on tables that earlier workers need. When all"
+            " workers are replaced, run `dagmaster migrate --roles`."
         )
     return COMPLETED
 

@@ -162,8 +162,8 @@ def grade_roles(roles: DatabaseRoles) -> Finding:
     if not missing and roles.worker_has_table_rights:
         return warning(
             "roles",
-            "dagmaster_worker has rights on tables: a worker that connects with it can change other workers and their"
-            " tasks",
+            "dagmaster_worker has rights on tables: a worker that connects with it can change other workers"
+            " and their tasks",
             "`dagmaster migrate --roles`, when all workers are of this version",
         )
     if not missing:

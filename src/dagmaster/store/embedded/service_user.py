@@ -78,9 +78,9 @@ def _create() -> pwd.struct_passwd:
             break
         time.sleep(_PAUSE_SECONDS)
     raise EmbeddedPostgresUnavailable(
-        f"PostgreSQL refuses to run as root, and the user {NAME!r} that should run it could not be created: {output}."
-        f" Create it with `useradd --system {NAME}`, name another unprivileged user with DAGMASTER_POSTGRES_USER, or run dagmaster as"
-        " another user."
+        f"PostgreSQL refuses to run as root, and the user {NAME!r} that should run it could not be created:"
+        f" {output}. Create it with `useradd --system {NAME}`, name another unprivileged user with"
+        " DAGMASTER_POSTGRES_USER, or run dagmaster as another user."
     )
 
 
@@ -112,8 +112,8 @@ def take_over(data_dir: Path, cluster: Path, entry: pwd.struct_passwd) -> None:
     for path in data_dir.glob("install*"):
         shutil.rmtree(path, ignore_errors=True)
     _LOGGER.warning(
-        "the files of the embedded PostgreSQL in %s belonged to %s, which other services may run as; they belong to %s"
-        " now",
+        "the files of the embedded PostgreSQL in %s belonged to %s, which other services may run as; they"
+        " belong to %s now",
         data_dir, SHARED, entry.pw_name,
     )  # fmt: skip
 
@@ -122,7 +122,8 @@ def _give(name: str, folder: int, entry: pwd.struct_passwd) -> None:
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
         raise DataDirectoryUnusable(
-            f"the file {name} of the embedded PostgreSQL has a second name elsewhere, and belongs to a user that others"
-            f" share: it was not given to {entry.pw_name}. Remove the other name, or set DAGMASTER_POSTGRES_USER={SHARED}."
+            f"the file {name} of the embedded PostgreSQL has a second name elsewhere, and belongs to a user"
+            f" that others share: it was not given to {entry.pw_name}. Remove the other name, or set"
+            f" DAGMASTER_POSTGRES_USER={SHARED}."
         )
     os.chown(name, entry.pw_uid, entry.pw_gid, dir_fd=folder, follow_symlinks=False)

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 _WORKER: Final = "dagmaster_worker"
 _SCHEMA: Final = """
-SELECT pg_has_role(nspowner, 'USAGE') AS is_owner, nspowner::regrole::text AS owner, current_user::text AS user_name
+SELECT pg_has_role(nspowner, 'USAGE') AS is_owner, nspowner::regrole::text AS owner,
+       current_user::text AS user_name
 FROM pg_namespace WHERE nspname = 'dagapp'
 """
 _HAS_MEMBERS: Final = """
 SELECT EXISTS (SELECT FROM pg_auth_members m, pg_namespace n
-               WHERE m.roleid = 'dagmaster_worker'::regrole AND n.nspname = 'dagapp' AND m.member <> n.nspowner)
+               WHERE m.roleid = 'dagmaster_worker'::regrole AND n.nspname = 'dagapp'
+                 AND m.member <> n.nspowner)
 """
 _HAS_TABLE_RIGHTS: Final = "SELECT has_table_privilege($1, 'dagapp.dag_task_queue', 'DELETE')"
 _EXISTING: Final = """
@@ -40,7 +42,8 @@ async def apply_roles(dsn: str, *, is_exact: bool) -> RoleState:
     """Create the roles that are missing, if this user may, and grant their rights.
 
     `is_exact`: take every other right from dagmaster_worker, and drop functions of other versions. Workers of
-    these versions that connect with the role can do nothing any more. A role that nobody has needs no such care.
+    these versions that connect with the role can do nothing any more. A role that nobody has needs no such
+    care.
     """
     try:
         # There may be a pooler in transaction mode: no statement is prepared by name.

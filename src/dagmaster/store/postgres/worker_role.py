@@ -1,4 +1,4 @@
-"""The role dagmaster_worker: its rights are functions, made from the statements that a worker sends (ADR 0042).
+"""The role dagmaster_worker: its rights are functions, made from the statements of a worker (ADR 0042).
 
 A worker that connects as the owner of the tables sends the statements themselves. One with the role has no
 rights on tables. It calls for each statement a function with the rights of the owner, which runs the same
@@ -32,8 +32,9 @@ END $dagmaster$;
 REVOKE ALL ON FUNCTION {signature} FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION {signature} TO dagmaster_worker;
 """
-"""How a function is made. A caller chooses neither the search path nor the clock of tests. Columns come before
-variables: those of the answer have the names of columns of tables."""
+"""How a function is made. A caller chooses neither the search path nor the clock of tests.
+
+Columns come before variables: those of the answer have the names of columns of tables."""
 
 _SEPARATOR: Final = "\n--\n"
 _CHUNK: Final = 5_000
@@ -77,7 +78,7 @@ _GUARDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         ),
     },
 }
-"""What each statement of a worker must prove: conditions of worker_role.sql. It may send no other statement."""
+"""What each statement of a worker must prove: conditions of worker_role.sql. It may send no other one."""
 
 _INSTEAD: Final = {"publish_handlers": "publish_new_handlers"}
 """Statements that do less for the role."""
@@ -93,7 +94,7 @@ _COPIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         ("positions", "previous_types", "previous_ids", "next_types", "next_ids"),
     ),
 }
-"""The statement for the rows of a table that the owner writes by COPY, and its columns after job and batch."""
+"""The statement for the rows of a table that the owner writes by COPY, and its columns after the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +143,11 @@ def _function(name: str, guards: Sequence[str], text: str) -> RoleFunction:
     short = name.partition(".")[2].replace(", ", "_")
     function = f"{PREFIX}{short}_{digest}"
     arguments = ", ".join(f"${number}" for number in range(1, len(whole.parameters) + 1))
+    call = f"SELECT * FROM dagapp.{function}({arguments})"  # noqa: S608 - our own names
     return RoleFunction(
         function,
         # The texts of arrays are arguments of the function.
-        Query(name, "", f"SELECT * FROM dagapp.{function}({arguments})", whole.parameters, whole.arrays),  # noqa: S608
+        Query(name, "", call, whole.parameters, whole.arrays),
         tuple(compile_query(f"{name}, {part}", part) for part in texts),
         tuple(whole.sql.split(_SEPARATOR)),
     )
@@ -172,7 +174,7 @@ class WorkerRole:
     def insertions(
         self, table: str, records: Sequence[tuple[Any, ...]], proof: Mapping[str, Any]
     ) -> Iterator[tuple[str, list[Any]]]:
-        """Return the calls that insert rows which the owner would COPY; `proof` names the batch and its task."""
+        """Return the calls that insert what the owner would COPY; `proof` names the batch and its task."""
         name, columns = _COPIES[table]
         call = functions()[name].call
         for start in range(0, len(records), _CHUNK):
