@@ -442,7 +442,9 @@ def test_a_data_directory_that_was_left_open_is_closed_at_the_start(sandbox):
 
 @as_root
 @pytest.mark.parametrize("name", ["earlier", "früher"])  # Its socket is elsewhere: see `socket_for`.
-def test_the_files_of_a_server_that_ran_as_nobody_are_given_to_its_own_user(sandbox, monkeypatch, caplog, name):
+def test_the_files_of_a_server_that_ran_as_nobody_are_given_to_its_own_user(
+    sandbox, monkeypatch, caplog, name
+):
     monkeypatch.setenv("DAGMASTER_POSTGRES_USER", "nobody")
     data_dir = sandbox.place / name
     with EmbeddedPostgres(data_dir) as server:

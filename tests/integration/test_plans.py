@@ -86,7 +86,7 @@ SMALL = {
     "client.undrain",
     "orchestrator.definition", "orchestrator.deregister", "orchestrator.find_workflow", "orchestrator.handler_versions",
     "orchestrator.heartbeat", "orchestrator.lease_machine", "orchestrator.register", "orchestrator.release_jobs", "orchestrator.release_machine",
-    "worker.deregister", "worker.register",
+    "worker.deregister", "worker.has_table_rights", "worker.register",
 }  # fmt: skip
 # Those that read the whole queue, because no index has the worker of a task, and that return every owned job.
 SCANS = {"worker.reconcile", "orchestrator.mark_lost_tasks", "orchestrator.owned_job_ids"}

@@ -36,8 +36,10 @@ def pooled(postgres):
         )
         user: dict[str, Any] = {}
         if os.geteuid() == 0:
-            user = {"user": "nobody", "group": "nogroup", "extra_groups": []}
-            shutil.chown(place, "nobody", "nogroup")
+            # Only the user of the server may connect to it.
+            owner = Path(values["host"][0]).stat()
+            user = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
+            os.chown(place, owner.st_uid, owner.st_gid)
         process = subprocess.Popen(
             [str(PGBOUNCER), f"{place}/pooler.ini"], cwd="/", stderr=subprocess.PIPE, **user
         )

@@ -150,8 +150,8 @@ def exists(cluster: Path) -> bool:
 def account_for(cluster: Path, *, is_stopped: bool = False) -> Account:
     """Return the server's user: the caller.
 
-    For root: the owner of the files, DAGMASTER_POSTGRES_USER or `dagmaster-postgres`. `is_stopped`: files of a shared
-    user are given to that one.
+    For root: the owner of the files, DAGMASTER_POSTGRES_USER or `dagmaster-postgres`. `is_stopped`: files of
+    a shared user are given to that one.
     """
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())

@@ -167,7 +167,7 @@ class EmbeddedPostgres:
         return socket_dir
 
     def _launch(self) -> None:
-        """Start the server, on a new cluster if there is none."""
+        """Start the server, on a new cluster if none exists."""
         with _lock_file(self.data_dir / "server.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             account = cluster.account_for(self._cluster, is_stopped=True)

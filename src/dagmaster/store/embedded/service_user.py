@@ -1,4 +1,4 @@
-"""The system user that runs the embedded PostgreSQL of root, and the files of servers that ran as another one.
+"""The system user that runs the embedded PostgreSQL of root, and the files of servers of another one.
 
 PostgreSQL refuses root. A user that other services share, as `nobody`, could read the files of the server and
 connect to it. So root's server runs as a system user that runs nothing else, made when it is first needed.
@@ -38,7 +38,7 @@ _LOGGER = logging.getLogger("dagmaster.postgres")
 
 
 def find_or_create() -> pwd.struct_passwd:
-    """Return the user of DAGMASTER_POSTGRES_USER, which must exist; else `dagmaster-postgres`, made if it does not."""
+    """Return the user of DAGMASTER_POSTGRES_USER, which must exist; else `dagmaster-postgres`."""
     name = named_user() or NAME
     with contextlib.suppress(KeyError):
         return pwd.getpwnam(name)
