@@ -148,7 +148,8 @@ def _attempt_lost(event: StoredEvent) -> str:
     worker = event.data.get("worker")
     lost = f"the worker of attempt {event.attempt} died"
     if worker:
-        lost = f"worker {worker} died with attempt {event.attempt}"
+        what = "reached its memory limit" if event.data.get("reason") == "memory" else "died"
+        lost = f"worker {worker} {what} with attempt {event.attempt}"
     if event.data.get("alone") is False:
         # Events of earlier versions do not say whether the loss was charged: up to ten losses of a node were
         # not.

@@ -276,6 +276,8 @@ def make_worker(
         blocked_seconds=settings.blocked_seconds,
         task_timeout_seconds=settings.task_timeout_seconds,
         shares_loop=in_process,
+        recycles=not in_process,
+        memory_limit_mb=worker_memory_mb(settings),
         # The worker of `run` serves its own job only.
         publishes_handlers=not any(map(is_run_queue, queues)),
         log_dir=settings.log_dir,
@@ -289,6 +291,13 @@ def make_worker(
         processes=None if in_process else processes,
         services=LazyServices(services),
     )
+
+
+def worker_memory_mb(settings: Settings) -> int:
+    """Return the memory limit of a worker: that of the settings, else of its control group; 0: none."""
+    from dagmaster.worker.memory_limit import default_limit_mb
+
+    return default_limit_mb() if settings.worker_memory_mb is None else settings.worker_memory_mb
 
 
 def handler_processes(

@@ -13,12 +13,16 @@ import click
 
 from dagmaster.cli.main import BAD_INPUT, INTERRUPTED
 from dagmaster.cli.render.text import format_exit
+from dagmaster.host.clocks import wait_at_most
 from dagmaster.telemetry.logs import LogFormat
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
 RESTART_SECONDS: Final = 1.0
+MAX_RESTART_SECONDS: Final = 30.0
+HEALTHY_SECONDS: Final = 60.0
+"""A process that ran for so long is restarted as the first one that died."""
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 READY_LINE: Final = "dagmaster: ready"
 """What a service prints to its supervisor when it is ready."""
@@ -130,7 +134,9 @@ class ServiceSupervisor:
                 print_status(service.name, text)
 
     async def _supervise(self, service: Service) -> None:
+        deaths, loop = 0, asyncio.get_running_loop()
         while not self._stopping.is_set() and not service.replaced.is_set():
+            started_at = loop.time()
             was_ready = service.ready.is_set()
             process = await _spawn(service.arguments)
             self._processes.add(process)
@@ -150,9 +156,18 @@ class ServiceSupervisor:
                 # It has printed why; a restart would end the same way.
                 self.stop()
                 return
-            print_status(service.name, f"pid {process.pid} {format_exit(code)}; restarting it")
+            deaths = 1 if loop.time() - started_at > HEALTHY_SECONDS else deaths + 1
+            seconds = restart_delay(deaths)
+            print_status(
+                service.name, f"pid {process.pid} {format_exit(code)}; restarting it in {seconds:g} s"
+            )
             await self._on_death(process.pid)
-            await asyncio.sleep(RESTART_SECONDS)
+            await wait_at_most(self._stopping, seconds)
+
+
+def restart_delay(deaths: int) -> float:
+    """Return how many seconds to wait after so many deaths of a process in a row."""
+    return min(RESTART_SECONDS * 2.0 ** min(deaths - 1, 10), MAX_RESTART_SECONDS)
 
 
 def print_status(name: str, message: str) -> None:

@@ -48,7 +48,16 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
 
 UNPROVEN: Final = frozenset(
-    {"crashed", "out_of_memory", "timeout", "exit", "internal", "dispatch_timeout", "handlers_unavailable"}
+    {
+        "crashed",
+        "out_of_memory",
+        "timeout",
+        "unstoppable",
+        "exit",
+        "internal",
+        "dispatch_timeout",
+        "handlers_unavailable",
+    }
 )
 """Kinds of failures after which a task may still be what kills workers: its process was ended, or it never
 ran."""

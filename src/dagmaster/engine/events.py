@@ -65,12 +65,16 @@ class TaskFailed:
 
 @dataclass(slots=True)
 class TaskLost:
-    """The worker that held the attempt died, or its lease expired. `alone`: it held no other task."""
+    """The worker that held the attempt died, or its lease expired. `alone`: it held no other task.
+
+    `reason`: `memory` if it ended itself at its memory limit.
+    """
 
     node: str
     attempt: int
     worker: str | None = None
     alone: bool = True
+    reason: str | None = None
 
 
 @dataclass(slots=True)

@@ -161,9 +161,11 @@ def _of_event(event: EngineEvent, decisions: list[Decision]) -> Iterable[AuditEv
         case ev.TaskFailed(node, attempt, error) | ev.DispatchRejected(node, attempt, error):
             data = {"error": error, **_retry(node, decisions)}
             yield AuditEvent(EventType.ATTEMPT_FAILED, node, attempt, _json(data))
-        case ev.TaskLost(node, attempt, worker, alone):
+        case ev.TaskLost(node, attempt, worker, alone, reason):
             is_charged = any(isinstance(decision, d.ChargeLoss) for decision in decisions)
             data = {"worker": worker, "alone": alone, "charged": is_charged}
+            if reason is not None:
+                data["reason"] = reason
             yield AuditEvent(EventType.ATTEMPT_LOST, node, attempt, _json(data))
         case ev.TaskReleased(node, attempt):
             text = _json({"cancelled": True}) if _ends(node, decisions) else None

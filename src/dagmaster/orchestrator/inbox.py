@@ -126,7 +126,8 @@ class PendingEvents:
                     " charged"
                 )
             else:
-                message = "worker %s died with several tasks; the losses of %s of job %s are not charged"
+                how = "reached its memory limit" if event.reason == "memory" else "died"
+                message = f"worker %s {how} with several tasks; the losses of %s of job %s are not charged"
             groups.setdefault((event.worker, message), []).append(event.node)
         for (worker, message), nodes in groups.items():
             fields = {"job_id": job_id, "node_ids": nodes[:MAX_IDS]}
@@ -215,7 +216,8 @@ def result_event(result: TaskResult) -> EngineEvent:
         )
     if result.status == AttemptStatus.LOST:
         loss: dict[str, Any] = json.loads(result.error) if result.error else {}
-        return TaskLost(node, attempt, loss.get("worker"), alone=loss.get("alone", True))
+        worker, reason = loss.get("worker"), loss.get("reason")
+        return TaskLost(node, attempt, worker, alone=loss.get("alone", True), reason=reason)
     return TaskReleased(node, attempt)
 
 

@@ -20,3 +20,10 @@ OIDC_NAME_CLAIM: Final = "sub"
 OIDC_SCOPES_CLAIM: Final = "scope"
 RASTER_MAX_PIXELS: Final = 5_000_000_000
 RASTER_MAX_FILE_MB: Final = 1_000_000
+
+WORKER_MEMORY: Final = (
+    "How much resident memory, in MB, a worker and its child processes may use together. Above it the largest"
+    " child process is killed, or the worker drains and exits with code 81; 0: no limit. Default: 90 % of the"
+    " memory limit of its control group, if it has one."
+)
+"""What the limit of a worker's memory means."""

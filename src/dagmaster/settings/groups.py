@@ -26,6 +26,7 @@ from dagmaster.ports.default_settings import (
     READ_TIMEOUT_SECONDS,
     RECONNECT_MAX_SECONDS,
     WORKER_LEASE_SECONDS,
+    WORKER_MEMORY,
 )
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_RULE, is_queue_name
 from dagmaster.settings.access import AccessSettings
@@ -402,6 +403,7 @@ class WorkerSettings(BaseModel):
     task_memory_mb: int | None = Field(
         default=None, ge=64, description="The memory limit (address space) of a child process. Default: none."
     )
+    worker_memory_mb: int | None = Field(default=None, ge=0, description=WORKER_MEMORY)
 
 
 class LogSettings(BaseModel):

@@ -38,6 +38,7 @@ from dagmaster.worker.task_outcomes import (
     failure_of,
     readable_progress,
     unknown_failure,
+    unstoppable,
 )
 from dagmaster.worker.task_reports import NoReports, TaskReports
 from dagmaster.worker.thread_pool import DaemonThreads, HandlerInterrupted
@@ -52,7 +53,10 @@ if TYPE_CHECKING:
 
 
 class Executor:
-    """Executes tasks. Its methods are called on the loop's thread. It owns the process pool and closes it."""
+    """Executes tasks. Its methods are called on the loop's thread. It owns the process pool and closes it.
+
+    `on_abandon`: called with a handler that ignored for so long that it should stop. The process ends then.
+    """
 
     def __init__(
         self,
@@ -63,10 +67,12 @@ class Executor:
         reports: TaskReports | None = None,
         services: WorkerServices | None = None,
         adder: NodeAdder | None = None,
+        on_abandon: Callable[[TaskMessage, float], object] | None = None,
     ) -> None:
         self.registry = registry
         self.limits = limits or ExecutorLimits()
         self.adder = adder
+        self.on_abandon = on_abandon
         # A buffer without reports is false.
         self.reports: TaskReports = NoReports() if reports is None else reports
         self.processes = processes
@@ -170,9 +176,9 @@ class _Run:
     """
 
     __slots__ = (
-        "_adder", "_begun_at", "_context", "_deadlines", "_ending", "_grace", "_is_overdue", "_limits",
-        "_log", "_loop", "_loop_thread", "_mode", "_processes", "_reports", "_request", "_spec", "_task",
-        "_threads", "finished", "message",
+        "_adder", "_asked_at", "_begun_at", "_context", "_deadlines", "_ending", "_grace", "_is_overdue",
+        "_limits", "_log", "_loop", "_loop_thread", "_mode", "_on_abandon", "_processes", "_reports",
+        "_request", "_spec", "_task", "_threads", "finished", "message",
     )  # fmt: skip
 
     def __init__(self, message: TaskMessage, spec: HandlerSpec, executor: Executor) -> None:
@@ -185,6 +191,8 @@ class _Run:
         self._processes = executor.processes if self._mode is ExecutionMode.PROCESS else None
         self._deadlines = executor.deadlines
         self._limits = executor.limits
+        self._on_abandon = executor.on_abandon
+        self._asked_at = 0.0
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._context = HandlerContext(
@@ -313,6 +321,7 @@ class _Run:
         if self._ending is not None or self.finished.done():
             return
         self._ending = outcome
+        self._asked_at = self._loop.time()
         self._context.cancel()
         if self._begun_at is None:
             self.on_done(outcome)
@@ -325,9 +334,13 @@ class _Run:
         self._grace = self._loop.call_later(grace, self._give_up)
 
     def expire(self) -> None:
-        """End a handler whose time is up. Only a coroutine gets a grace period, to clean up."""
+        """End a handler whose time is up.
+
+        A coroutine gets a grace period, to clean up; and a thread whose abandonment ends the worker.
+        """
         outcome = failed("timeout", f"the handler did not finish within {self._timeout_seconds():g} seconds")
-        self.end(outcome, grace_seconds=0 if self._task is None else None)
+        is_killable = self._task is None and (self._processes is not None or self._on_abandon is None)
+        self.end(outcome, grace_seconds=0 if is_killable else None)
 
     def _give_up(self) -> None:
         if self._processes is not None:
@@ -359,7 +372,12 @@ class _Run:
 
     def _abandon(self) -> None:
         log_task(logging.WARNING, "is abandoned and continues; its result will be dropped", self.message)
-        self._ending = add_ending(self._ending, "it was abandoned and may still run", abandoned=True)
+        if self._on_abandon is None:
+            self._ending = add_ending(self._ending, "it was abandoned and may still run", abandoned=True)
+        else:
+            seconds = self._loop.time() - self._asked_at
+            self._ending = unstoppable(self._ending, seconds)
+            self._on_abandon(self.message, seconds)
         self._threads.abandon(self)
         if self._task is not None:
             _ABANDONED.add(self._task)

@@ -58,6 +58,10 @@ class HeldTasks(dict[str, "ClaimedTask"]):
         """Return whether a task runs in a process: because of its handler, or because it is isolated."""
         return task.handler in self.process_bound or (self._has_processes and task.isolation > 0)
 
+    def in_this_process(self, running: Iterable[str]) -> list[str]:
+        """Return the running tasks that use no child process."""
+        return [task_id for task_id in running if task_id in self and not self.needs_process(self[task_id])]
+
     def bind_to_process(self, handler: str) -> None:
         """Count the tasks of a handler among those that need a process, also held ones."""
         if handler not in self.process_bound:

@@ -41,8 +41,12 @@ _STEP: Final = asyncio.Handle._run.__code__  # noqa: SLF001 - has a step's conte
 class Blocker(NamedTuple):
     """The task that blocks a loop, and its outcome."""
 
-    task_id: str
+    task: TaskMessage
     outcome: Failed
+
+    @property
+    def task_id(self) -> str:
+        return self.task.task_id
 
     def reports(self, tasks: Sequence[ClaimedTask], running_seconds: Mapping[str, float]) -> list[TaskReport]:
         """Return the reports of all tasks of the loop: it fails, the others are released."""
@@ -71,7 +75,9 @@ class LoopWatchdog:
         *,
         blocked_seconds: float,
         task_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        restarts: bool = False,
     ) -> None:
+        self._restarts = restarts
         self._task_timeout_seconds = task_timeout_seconds
         self.interval_seconds = min(INTERVAL_SECONDS, blocked_seconds / 10)
         self._pool = pool
@@ -104,15 +110,30 @@ class LoopWatchdog:
             self._warn(None if match is None else match[0], frame)
         if match is None or not self._is_overdue(*match, now):
             return None
-        task, _, _ = match
-        blocked = f"the handler blocks the event loop: it did not await for {self._silent_seconds:.0f} s."
-        return Blocker(task.task_id, failed("blocked", f"{blocked} Make it a plain function, or await"))
+        task, deadline, _ = match
+        return Blocker(task, self._outcome(task, deadline, now))
+
+    def _has_own_timeout(self, task: TaskMessage) -> bool:
+        # The operator's default is not the task's own.
+        return task.timeout_seconds not in {None, self._task_timeout_seconds}
+
+    def _outcome(self, task: TaskMessage, deadline: float, now: float) -> Failed:
+        """Return why it fails: it ignored its timeout or a request to stop, or only what others need."""
+        restarted = "; its worker restarted" if self._restarts else ""
+        silent = self._silent_seconds
+        is_late = self._has_own_timeout(task) and now >= deadline
+        if is_late or self._pool.is_stop_requested(task.task_id):
+            ignored = min(now - deadline, silent) if is_late else silent
+            kind = "unstoppable"
+            text = f"the handler could not be stopped (it ignored cancellation for {ignored:.0f} s)"
+        else:
+            kind, text = "blocked", f"the handler blocks the event loop: it did not await for {silent:.0f} s"
+        return failed(kind, f"{text}{restarted}. Make it a plain function, or await", abandoned=True)
 
     def _is_overdue(self, task: TaskMessage, deadline: float, grace_seconds: float, now: float) -> bool:
         if self._pool.is_stop_requested(task.task_id):
             return self._silent_seconds >= grace_seconds
-        # The operator's default is not the task's own.
-        if task.timeout_seconds in (None, self._task_timeout_seconds):
+        if not self._has_own_timeout(task):
             return self._silent_seconds >= self._blocked_seconds
         # It may use its own timeout, and the grace period that every coroutine has to clean up.
         return self._silent_seconds >= grace_seconds and now >= deadline + grace_seconds

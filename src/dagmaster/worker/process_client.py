@@ -1,8 +1,9 @@
 """The worker's side of one handler process: start it, send it tasks one at a time, receive reports, kill it.
 
 It is spawned, never forked: a fork of a worker with threads and connections would copy locks that are never
-released. It leads a separate process group, so that what a handler starts is killed with it. `process_pool`
-decides which task gets a process. Everything happens on the loop's thread.
+released. It leads a separate process group, so that what a handler starts is killed with it; `process_sweeper` finds
+what has left the group. `process_pool` decides which task gets a process. Everything happens on the
+loop's thread.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 from dagmaster.telemetry.logs import task_fields
 from dagmaster.worker.process_protocol import AddNodesRequest, Frames, Ready, decode, frame
+from dagmaster.worker.process_sweeper import MARK_VARIABLE, kill_marked
 from dagmaster.worker.task_outcomes import crash_of, failed
 
 if TYPE_CHECKING:
@@ -85,8 +87,9 @@ class Owner(Protocol):
 class HandlerProcess(asyncio.Protocol):
     """A process: it starts, is ready, runs tasks and is idle in turn, and ends."""
 
-    def __init__(self, owner: Owner, start_message: JsonObject) -> None:
+    def __init__(self, owner: Owner, start_message: JsonObject, mark: str) -> None:
         self._owner = owner
+        self._mark = mark
         self._start_message = start_message
         self._loop = asyncio.get_running_loop()
         self._frames = Frames()
@@ -118,6 +121,9 @@ class HandlerProcess(asyncio.Protocol):
             # Once, and at once: its process id may be reused soon.
             self._kill_group()
             self.last_pid, self.pid = self.pid, 0
+            if self.job is not None:
+                # What left its group. A task that ended by itself has ended its children.
+                await asyncio.to_thread(kill_marked, self._mark)
             # What it sent before it died is still to be read. Children that inherited the socket were killed
             # just now.
             await asyncio.wait([self._hung_up], timeout=HANG_UP_SECONDS)
@@ -153,6 +159,7 @@ class HandlerProcess(asyncio.Protocol):
                     stderr=log_fd,
                     pass_fds=fds,
                     start_new_session=True,
+                    env=os.environ | {MARK_VARIABLE: self._mark},
                 )
             except BaseException:
                 ours.close()
@@ -195,6 +202,11 @@ class HandlerProcess(asyncio.Protocol):
     def kill(self) -> None:
         """Kill it. It has ended when `supervise` returns."""
         self._end(Released("its process was killed"))
+
+    def end_for_memory(self, used_mb: int, limit_mb: int) -> None:
+        """Kill it, because it uses up the memory of the worker; its task fails."""
+        text = f"the handler's process used {used_mb} MB, and its worker reached its memory limit ({limit_mb} MB)"
+        self._end(failed("out_of_memory", text))
 
     def shut_down(self) -> None:
         """Let it end by itself; kill it after a while."""

@@ -40,6 +40,7 @@ from dagmaster.worker.process_protocol import (
     frame,
     receive,
 )
+from dagmaster.worker.process_sweeper import adopt_orphans, child_pids, end_children
 from dagmaster.worker.task_log_capture import FORMAT, LEVEL
 from dagmaster.worker.task_outcomes import checkpoint_copy, failed, readable_progress
 
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.handler_reports import Progress
     from dagmaster.ports.handler_services import WorkerServices
+
+_LOGGER = logging.getLogger("dagmaster.worker")
 
 STDOUT, STDERR = 1, 2
 
@@ -67,6 +70,7 @@ def main() -> None:
         # process.
         os.set_inheritable(fd, False)  # noqa: FBT003 - os takes it by position only
     die_with(lifeline_fd)
+    adopt_orphans()
     output = Output()
     # Separate from the handler's output: it goes to the log only, not to a terminal.
     faulthandler.enable(dump_fd, all_threads=False)
@@ -134,7 +138,12 @@ class Child:
             self._connection.sendall(data)
 
     def _run(self, attempt: Attempt, registry: Registry, limit_mb: int | None) -> None:
+        spared = child_pids()
         outcome = attempt.run(registry)
+        # Before the outcome: the next attempt must not run next to them.
+        ended = end_children(spared)
+        if ended:
+            _LOGGER.warning("ended %d child processes that the handler left running", ended)
         if isinstance(outcome, Failed) and outcome.error["kind"] == "out_of_memory" and limit_mb is not None:
             outcome.error["message"] += f" (its process may use {limit_mb} MB)"
         self._attempt = None

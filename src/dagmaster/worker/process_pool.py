@@ -7,13 +7,17 @@ Further tasks wait in order. `process_client` is one process.
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
+import uuid
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.ports.task_messages import Failed, Outcome
 from dagmaster.telemetry import traces
+from dagmaster.worker import process_sweeper
 from dagmaster.worker.process_client import KILL_SECONDS, SHUTDOWN_SECONDS, HandlerProcess
 from dagmaster.worker.scratch_cleanup import remove_process_dir, remove_stale_dirs
 
@@ -56,6 +60,9 @@ class HandlerProcesses:
         self._idle: list[HandlerProcess] = []
         self._reap_timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._mark = uuid.uuid4().hex
+        self._started = 0
+        self._sweeper: subprocess.Popen[bytes] | None = None
 
     # ── Requests of the executor ────────────────────────────────────────────────────────────────────────────
 
@@ -87,6 +94,12 @@ class HandlerProcesses:
             process.kill()
             await asyncio.wait([self._processes[process]], timeout=KILL_SECONDS)
 
+    def end_for_memory(self, pid: int, used_mb: int, limit_mb: int) -> None:
+        """Kill the process that uses up the memory of the worker; its task fails."""
+        for process in self._processes:
+            if process.pid == pid:
+                process.end_for_memory(used_mb, limit_mb)
+
     async def close(self) -> None:
         """Let all processes end. Those that do not are killed."""
         self._closed = True
@@ -97,6 +110,8 @@ class HandlerProcesses:
             process.shut_down()
         if supervisors:
             await asyncio.wait(supervisors, timeout=SHUTDOWN_SECONDS + KILL_SECONDS)
+        if self._sweeper is not None:
+            await asyncio.to_thread(self._sweeper.communicate)
 
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes if process.pid]
@@ -169,7 +184,10 @@ class HandlerProcesses:
         return None
 
     def _start(self) -> None:
-        process = HandlerProcess(self, self._start_message())
+        if self._sweeper is None:
+            self._sweeper = _start_sweeper(self._mark)
+        self._started += 1
+        process = HandlerProcess(self, self._start_message(), f"{self._mark}.{self._started}")
         self._starting.add(process)
         self._processes[process] = asyncio.get_running_loop().create_task(process.supervise())
 
@@ -208,3 +226,12 @@ class HandlerProcesses:
 
     def _active_count(self) -> int:
         return sum(not process.is_ending for process in self._processes)
+
+
+def _start_sweeper(mark: str) -> subprocess.Popen[bytes]:
+    """Start the process that ends what handlers started when this process has died."""
+    command = [sys.executable, "-I", "-S", process_sweeper.__file__, mark, str(os.getpid())]
+    null = subprocess.DEVNULL
+    return subprocess.Popen(  # noqa: S603 - our own program
+        command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True
+    )

@@ -34,7 +34,7 @@ BATCH_SECONDS: Final = 0.003
 """Above this rate of tasks, a report waits this long for others, unless nothing else runs."""
 
 
-_COUNTERS: Final = {status: status.lower() for status in AttemptStatus}
+_COUNTERS: Final = {status: status.lower() for status in AttemptStatus} | {AttemptStatus.LOST: "released"}
 
 
 class ReportDelivery:
@@ -58,10 +58,15 @@ class ReportDelivery:
         self._back_off = back_off
         self._enqueue = enqueue
         self._on_delivery = on_delivery
+        # May change a report before it is delivered.
+        self.judge: Callable[[TaskReport], None] | None = None
         self._reports: list[TaskReport] = []
         self._has_reports = asyncio.Event()
 
     def add(self, reports: list[TaskReport]) -> None:
+        if self.judge is not None:
+            for report in reports:
+                self.judge(report)
         self._reports += reports
         self._has_reports.set()
 

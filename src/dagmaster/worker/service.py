@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
@@ -21,8 +22,10 @@ from dagmaster.worker.executor import Executor
 from dagmaster.worker.handler_publication import HandlerPublication
 from dagmaster.worker.held_tasks import HeldTasks
 from dagmaster.worker.loop_watchdog import LoopWatchdog
+from dagmaster.worker.memory_limit import watch_memory
 from dagmaster.worker.node_adder import NodeAdder
 from dagmaster.worker.options import ExecutorLimits
+from dagmaster.worker.recycling import Recycling
 from dagmaster.worker.report_delivery import ReportDelivery, heartbeat_counters
 from dagmaster.worker.shutdown import ShutdownBudget
 from dagmaster.worker.task_lines import log_blocked, log_unfinished
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.handler_services import WorkerServices
+    from dagmaster.ports.task_messages import TaskMessage
     from dagmaster.ports.task_source import ClaimedTask
     from dagmaster.sdk.handler_registry import Registry
     from dagmaster.worker.options import WorkerOptions, WorkerPorts
@@ -91,17 +95,24 @@ class Worker:
         self._outlasting: frozenset[str] = frozenset()
         # A heartbeat that is answered after the deregistration finds no lease.
         self._is_deregistering = False
+        self._recycling = Recycling(self.stop, lambda: self._drain.is_requested)
         self._imports = EntrypointImports(registry, self.held, self._enqueue)
         self._delivery = ReportDelivery(
             self.ledger, self.held, self.telemetry, self._flush, self.counters,
             back_off=self._back_off, enqueue=self._enqueue, on_delivery=self._on_delivery,
         )  # fmt: skip
+        self._delivery.judge = self._recycling.judge
 
     def stop(self) -> None:
         """Stop claiming; let running tasks finish and release the others."""
         self._stopping.set()
         self.source.wakeup.set()
         self._has_capacity.set()
+
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code of the process: not 0 if a supervisor has to restart it."""
+        return self._recycling.exit_code
 
     async def run(self) -> None:
         """Run until stopped. During a database outage tasks keep running; they are reported afterwards."""
@@ -110,7 +121,7 @@ class Worker:
         executor = self._executor = Executor(
             self._registry, reports=self.telemetry, processes=self._processes, services=self._services,
             limits=ExecutorLimits(threads=concurrency, abandons_threads=not self.options.shares_loop),
-            adder=adder,
+            adder=adder, on_abandon=self._on_abandon(),
         )  # fmt: skip
         runner = self._runner(executor)
         pool = TaskPool(runner, concurrency, self._delivery.add_one, stall_seconds)
@@ -132,6 +143,8 @@ class Worker:
         loops = [self._delivery.run(), self._flush.run(self.held, self._has_tasks, self._running_seconds)]
         if not self.options.shares_loop:
             loops.append(self._watch_loop())
+        if self.options.recycles and self.options.memory_limit_mb:
+            loops.append(watch_memory(self.options.memory_limit_mb, self._processes, self._recycling))
         background = self._background = [asyncio.create_task(loop) for loop in loops]
         try:
             while not self._stopping.is_set():
@@ -150,12 +163,21 @@ class Worker:
 
     def _new_loop_pool(self) -> ThreadedTaskPool:
         # The runner is created on the pool's own loop.
+        make = partial(
+            Executor, self._registry, reports=self.telemetry, services=self._services,
+            adder=self._adder, on_abandon=self._on_abandon(),
+        )  # fmt: skip
         return ThreadedTaskPool(
-            lambda: self._runner(
-                Executor(self._registry, reports=self.telemetry, services=self._services, adder=self._adder)
-            ),
+            lambda: self._runner(make()),
             self.options.concurrency, self._delivery.add, self.options.stall_seconds,
         )  # fmt: skip
+
+    def _on_abandon(self) -> Callable[[TaskMessage, float], object] | None:
+        """Return what executors call, on any loop, with a handler that could not be stopped."""
+        if not self.options.recycles:
+            return None
+        call_on_loop: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
+        return partial(call_on_loop, self._recycling.on_unstoppable)
 
     def _runner(self, executor: Executor) -> TaskRunner:
         return TaskRunner(
@@ -204,6 +226,7 @@ class Worker:
         for pool in pools:
             pool.release_waiting()
         await self._until_empty(budget.until_cancel(loop_time()))
+        self._recycling.suspect(self.held.in_this_process(self._running_seconds()))
         kill_seconds = budget.until_kill(loop_time())
         closing = [asyncio.create_task(pool.close(kill_seconds)) for pool in pools]
         await asyncio.wait(closing, timeout=budget.until_deregister(loop_time()))
@@ -372,6 +395,7 @@ class Worker:
                 return
             self._has_exclusive = self._has_exclusive or answer.has_exclusive
             has_changed = self._drain.follow(answer.drain, self.held, dict.fromkeys(self._pools.values()))
+            self._recycling.resume()
             if has_changed or answer.has_exclusive:
                 # The claim loop waits for a slot or for a notification.
                 self._has_capacity.set()
@@ -388,6 +412,7 @@ class Worker:
                 self.telemetry,
                 blocked_seconds=self.options.blocked_seconds,
                 task_timeout_seconds=self.options.task_timeout_seconds,
+                restarts=self.options.recycles,
             )
             blocker = None
             while blocker is None:
@@ -397,6 +422,8 @@ class Worker:
             running, tasks = pool.running_seconds(), pool.abandon()
             log_blocked(tasks, blocker.task_id)
             self._delivery.add(blocker.reports(tasks, running))
+            if self.options.recycles:
+                self._recycling.on_blocked(blocker.task)
 
     def _heartbeat_counters(self) -> JsonObject:
         limit = 0 if self._processes is None else self._processes.limit

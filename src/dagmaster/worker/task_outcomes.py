@@ -20,7 +20,7 @@ from dagmaster.errors import PermanentError
 from dagmaster.errors.source_map import format_path, truncate
 from dagmaster.ports.blob_uris import without_keys
 from dagmaster.ports.handler_reports import Artifact, Checkpoint, HandlerResult, Progress, select_earlier
-from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
+from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, add_ending
 from dagmaster.sdk import handler_decorator
 from dagmaster.text_format import storable_text
 from dagmaster.worker.error_truncation import CUT, describe, truncate_details, type_name
@@ -177,6 +177,18 @@ def unknown_failure(error: BaseException) -> Failed:
     """Return a failure of which only the type is known, as a last resort."""
     name = type_name(error)
     return failed("error", f"the handler failed, and the failure cannot be described: {name}", type=name)
+
+
+def unstoppable(ending: Outcome | None, seconds: float) -> Outcome | None:
+    """Return the outcome of a handler that ignored a request to stop for so long, and costs its worker.
+
+    A cancelled task stays cancelled, and a released one released.
+    """
+    how = f"the handler could not be stopped (it ignored cancellation for {seconds:.3g} s)"
+    outcome = add_ending(ending, f"{how}; its worker restarted", abandoned=True)
+    if isinstance(outcome, Failed) and outcome.error["kind"] == "timeout":
+        outcome.error["kind"] = "unstoppable"
+    return outcome
 
 
 def failed(kind: str, message: str, *, permanent: bool = False, **details: Any) -> Failed:

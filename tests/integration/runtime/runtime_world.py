@@ -197,6 +197,7 @@ class World:
         blocked_seconds: float = 60.0,
         stall_seconds: float = 60.0,
         log_dir: Path | None = None,
+        recycles: bool = False,
     ) -> Worker:
         modules = (*MODULES, *self.modules)
         pool = (
@@ -221,11 +222,17 @@ class World:
             blocked_seconds=blocked_seconds,
             stall_seconds=stall_seconds,
             log_dir=log_dir,
+            recycles=recycles,
         )
         service = Worker(ports, self.registry(), options=options, processes=pool)
         self.workers.append(service)
         await self._begin(service)
         return service
+
+    async def until_ended(self, worker: Worker) -> int:
+        """Wait until a worker has ended by itself; return the code with which its process would exit."""
+        await asyncio.wait_for(self._running.pop(worker), PATIENCE_SECONDS)
+        return worker.exit_code
 
     async def _begin(self, service: Orchestrator | Worker) -> None:
         life = self._running[service] = asyncio.create_task(service.run())

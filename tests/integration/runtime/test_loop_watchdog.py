@@ -90,7 +90,7 @@ async def test_a_handler_that_blocks_its_loop_has_the_time_that_it_was_given_and
     await world.orchestrator()
     await world.worker(blocked_seconds=80_000)
     report = await world.run(flow(", timeout_seconds: 1"))
-    assert report.nodes["a"]["error"]["kind"] == "blocked"
+    assert report.nodes["a"]["error"]["kind"] == "unstoppable"
     assert report.nodes["b"]["status"] == "COMPLETED"
     assert not blocking.returned.is_open
 

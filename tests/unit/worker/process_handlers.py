@@ -137,6 +137,20 @@ def crash_with_a_grandchild(ctx: HandlerContext) -> None:
 
 
 @handler()
+def leave_a_child(ctx: HandlerContext, then: str = "return") -> dict[str, int]:
+    """Start a child that leaves the process group, and do not wait for it."""
+    started = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True
+    )
+    ctx.progress(os.getpid(), started.pid)
+    if then == "crash":
+        os._exit(4)
+    while then == "continue":
+        pass
+    return {"pid": started.pid}
+
+
+@handler()
 def until_cancelled(ctx: HandlerContext) -> None:
     ctx.progress(os.getpid())
     while True:

@@ -172,6 +172,24 @@ def test_what_a_handler_started_is_killed_with_it():
     assert ends(watched.entries[0][1].total)
 
 
+def test_a_child_that_outlives_its_task_is_killed_and_the_process_stays_warm():
+    async def main(executor: Executor, watched: Watched) -> tuple[Any, Any]:
+        first = output(await executor.execute(task("leave_a_child")))
+        assert not lives(first["pid"])
+        assert "ended 1 child processes that the handler left running" in watched.text()
+        return watched.entries[0][1].current, output(await executor.execute(task("where", "2")))["pid"]
+
+    pid, next_pid = with_processes(main, limit=1)
+    assert pid == next_pid
+
+
+@pytest.mark.parametrize("then", ["crash", "continue"])
+def test_a_child_that_left_the_group_of_its_process_is_killed_with_it(then):
+    outcome, watched = outcome_of(task("leave_a_child", timeout_seconds=1.0, then=then))
+    assert failure(outcome)["kind"] == {"crash": "crashed", "continue": "timeout"}[then]
+    assert ends(watched.entries[0][1].total)
+
+
 @pytest.mark.parametrize("handler", ["until_cancelled", "until_cancelled_on_its_loop"])
 def test_a_handler_that_checks_for_a_stop_ends_by_itself_and_its_process_stays_warm(handler):
     outcome, alive, watched = stopped(handler, grace_seconds=60)
@@ -243,14 +261,17 @@ WORKER = f"""
 
     async def main(executor, watched):
         names = ("endless", "grandchild", "where")
+        left = asyncio.create_task(executor.execute(task("leave_a_child", "left", then="continue")))
+        left_pids = await watched.first("left")
         running = [asyncio.create_task(executor.execute(task(name, name))) for name in names]
         resting = await running[2]
         busy = [await watched.first(name) for name in names[:2]]
         pids = [resting.output["pid"], busy[0].current, busy[1].current, busy[1].total]
+        pids += [left_pids.current, left_pids.total]
         print(*map(int, pids), flush=True)
         await asyncio.Event().wait()
 
-    with_processes(main, limit=3, modules=({HANDLERS!r},))
+    with_processes(main, limit=4, modules=({HANDLERS!r},))
 """
 
 
@@ -260,6 +281,6 @@ def test_when_the_worker_is_killed_its_processes_end_and_all_that_they_started()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as worker:
         assert worker.stdout is not None
         pids = [int(pid) for pid in worker.stdout.readline().split()]
-        assert list(map(lives, pids)) == [True] * 4
+        assert list(map(lives, pids)) == [True] * 6
         worker.send_signal(signal.SIGKILL)
-        assert list(map(ends, pids)) == [True] * 4
+        assert list(map(ends, pids)) == [True] * 6

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import click
 
@@ -21,6 +21,7 @@ from dagmaster.errors import OUTCOMES, DagmasterError, DatabaseUnavailable, Embe
 from dagmaster.host.clocks import wait_at_most
 from dagmaster.host.connection_backoff import ConnectionBackoff
 from dagmaster.ports.queue_names import QUEUE_RULE, is_queue_name
+from dagmaster.ports.recycle_reasons import EXIT_SENTENCES
 from dagmaster.sdk.command_line import data_dir_option
 from dagmaster.telemetry.logs import LogFormat
 
@@ -149,6 +150,9 @@ def worker(
     save a checkpoint and are released. DAGMASTER_DRAIN_SECONDS (30) limits the whole shutdown. A second
     signal exits at once.
 
+    A worker that could not stop a handler shuts down in the same way and exits with code 80, at its memory
+    limit (DAGMASTER_WORKER_MEMORY_MB) with code 81: a supervisor has to restart it.
+
     \b
     Examples:
       dagmaster worker --queue functionapp-tasks --queue container-tasks
@@ -248,7 +252,7 @@ def serve(
     try:
         with open_database(settings, data_dir) as config:
             blobs = large_outputs(settings, blob_directory(settings, data_dir))
-            return run_service(
+            code = run_service(
                 _run_until_stopped(
                     name,
                     lambda: make(config, blobs, settings),
@@ -263,6 +267,16 @@ def serve(
             _LOGGER.error("%s", error, extra={"code": error.code})  # noqa: TRY400 - its sentence says all
             return OUTCOMES[error.category].exit_code
         raise CommandError(error) from error
+    if code in EXIT_SENTENCES:
+        _exit_at_once(code)
+    return code
+
+
+def _exit_at_once(code: int) -> NoReturn:
+    """Exit without waiting for threads: there may be one that never ends."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)
 
 
 async def _run_until_stopped(
@@ -316,7 +330,7 @@ async def _run_until_stopped(
     ready.cancel()
     await running
     announce("has stopped")
-    return COMPLETED
+    return int(getattr(service, "exit_code", COMPLETED))
 
 
 def _on_stdin(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

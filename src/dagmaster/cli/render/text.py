@@ -7,6 +7,8 @@ import signal
 import time
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.ports.recycle_reasons import EXIT_SENTENCES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import TextIO
@@ -65,6 +67,8 @@ def format_bytes(count: float) -> str:
 
 def format_exit(code: int) -> str:
     """Format how a process ended; `code` is that of `subprocess`."""
+    if code in EXIT_SENTENCES:
+        return f"{EXIT_SENTENCES[code]} and exited with code {code}"
     return f"exited with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
 
 
