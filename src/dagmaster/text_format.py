@@ -11,9 +11,41 @@ if TYPE_CHECKING:
 
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 _NAMED: Final = 3
+_MAX_BYTE: Final = 0xFF
+_MAX_SHORT: Final = 0xFFFF
 _LIBRARY_CHARACTERS: Final = 200
 _DIRECTORIES: Final = re.compile(r"(?<![\w.:/])/(?:[^\s'\"`:,;()\[\]]+/)+")
 """The directories of an absolute path."""
+
+
+_HOSTILE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""What a terminal obeys or what reorders text: C0 without tab and newline, DEL, C1, separators of lines, bidi
+overrides and isolates, halves of surrogates, and tags, which nobody sees."""
+
+
+def visible_text(text: str) -> str:
+    """Return text that a terminal shows as it is: control characters become escapes."""
+    return _HOSTILE.sub(_escape, text.replace("\r\n", "\n"))
+
+
+def visible_json(text: str) -> str:
+    """Return a JSON document without raw control characters: its strings, which have them, get escapes."""
+    # Layout is the only white space outside of strings.
+    return _HOSTILE.sub(_escape_json, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    number = ord(match.group())
+    if number <= _MAX_BYTE:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number <= _MAX_SHORT else f"\\U{number:08x}"
+
+
+def _escape_json(match: re.Match[str]) -> str:
+    units = match.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def age(seconds: float) -> str:

@@ -21,6 +21,7 @@ from dagmaster.authoring.python.workflow_files import handler_sources, has_workf
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import load_registry, print_problems
 from dagmaster.errors import DagmasterError, WorkflowInvalid
+from dagmaster.sdk.terminal import echo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,9 +44,9 @@ def main() -> int:
     try:
         return _publish([Path(file) for file in request["files"]], request["modules"], data_dir)
     except click.ClickException as error:
-        click.echo(error.format_message(), err=True)
+        echo(error.format_message(), err=True)
     except DagmasterError as error:
-        click.echo(str(error), err=True)
+        echo(str(error), err=True)
     return BAD_INPUT
 
 
@@ -65,10 +66,10 @@ def _publish(files: list[Path], modules: list[str], data_dir: Path | None) -> in
                 lambda system: system.call(publish_workflows, workflows, replace=True), migrate=True
             )
         for source, result in zip(workflows, results, strict=True):
-            click.echo(f"{result.outcome.value} {result.workflow_id} v{result.version} (from {source.file})")
-        click.echo(f"{WORKFLOWS_LINE}{json.dumps([result.workflow_id for result in results])}")
+            echo(f"{result.outcome.value} {result.workflow_id} v{result.version} (from {source.file})")
+        echo(f"{WORKFLOWS_LINE}{json.dumps([result.workflow_id for result in results])}")
     if is_loadable:
-        click.echo(f"{MODULES_LINE}{json.dumps(sources)}")
+        echo(f"{MODULES_LINE}{json.dumps(sources)}")
     return COMPLETED if is_loadable else BAD_INPUT
 
 
@@ -87,7 +88,7 @@ def _read_python(files: list[Path]) -> tuple[list[Path], dict[str, list[str]] | 
             sources[str(file)] = list(handler_sources(file))
         except WorkflowInvalid as error:
             print_problems(error.problems)
-            click.echo(f"{file} is not published", err=True)
+            echo(f"{file} is not published", err=True)
             is_loadable = False
     return workflow_files, sources if is_loadable else None
 
@@ -102,12 +103,12 @@ def compile_files(
         if with_warnings or not result.is_valid:
             print_problems(result.problems)
         if not result.is_valid:
-            click.echo(f"{result.file} is not published", err=True)
+            echo(f"{result.file} is not published", err=True)
             continue
         (source,) = to_sources([result])
         first = sources.setdefault((source.graph.workflow_id, source.graph.version), source)
         if first is not source:
-            click.echo(f"{source.file} is not published: {first.file} is the same version of it", err=True)
+            echo(f"{source.file} is not published: {first.file} is the same version of it", err=True)
     return list(sources.values())
 
 

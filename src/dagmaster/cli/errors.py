@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from dagmaster.errors import DagmasterError
 from dagmaster.sdk.command_line import is_json_requested
+from dagmaster.sdk.terminal import echo, echo_json, visible_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,14 +26,14 @@ class CommandError(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         if self.as_json:
-            click.echo(json.dumps({"error": self.error.to_dict()}, ensure_ascii=False), file=file)
+            echo_json({"error": self.error.to_dict()})
             return
-        super().show(file)
+        super().show(file or visible_stderr())
         from dagmaster.cli.suggested_commands import suggest_remedy
 
         remedy = suggest_remedy(self.error)
         if remedy is not None:
-            click.echo(remedy, err=True)
+            echo(remedy, err=True)
 
 
 @contextlib.contextmanager

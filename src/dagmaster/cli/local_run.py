@@ -13,11 +13,10 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from dagmaster.cli.main import INTERRUPTED
 from dagmaster.cli.render.live import LiveDisplay
 from dagmaster.client.system import current_user
+from dagmaster.sdk.terminal import echo
 
 if TYPE_CHECKING:
     import pathlib
@@ -141,7 +140,7 @@ class LocalRun:
         if isinstance(self.display, LiveDisplay):
             self.display.note(text.rstrip("\n"))
         else:
-            click.echo(text, err=True, nl=False)
+            echo(text, err=True, nl=False)
 
     # ── Ctrl-C ──
 
@@ -174,7 +173,7 @@ class LocalRun:
                     f"job {job_id} is stored and will be cancelled by `dagmaster dev`;"
                     " completed nodes keep their results"
                 )
-            click.echo(f"exiting now: {after}", err=True)
+            echo(f"exiting now: {after}", err=True)
             sys.stderr.flush()
             # Handlers may block in something that cannot be interrupted.
             os._exit(INTERRUPTED)

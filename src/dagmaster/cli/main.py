@@ -16,6 +16,7 @@ from dagmaster.cli.errors import CommandError
 from dagmaster.errors import OUTCOMES, Category, DagmasterError, UnexpectedFailure, UsageInvalid
 from dagmaster.sdk.command_line import SERVICES_CONFIG, CommandGroup, is_json_requested
 from dagmaster.sdk.products import load, products
+from dagmaster.sdk.terminal import echo, visible_stderr
 
 if TYPE_CHECKING:
     import pathlib
@@ -196,10 +197,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        error.show(visible_stderr())
         code = _exit_code(error)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        echo("interrupted", err=True)
         code = INTERRUPTED
     sys.exit(code if isinstance(code, int) else COMPLETED)
 
@@ -223,7 +224,7 @@ def _unexpected(error: Exception) -> UnexpectedFailure:
     settings = read_settings().settings
     if not settings.debug:
         return UnexpectedFailure(f"{sentence}. DAGMASTER_DEBUG=1 prints the trace")
-    traceback.print_exception(error)
+    echo("".join(traceback.format_exception(error)), err=True, nl=False)
     return UnexpectedFailure(f"{sentence}. The trace is on the error stream")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import sys
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -12,6 +11,7 @@ import click
 from dagmaster.application.cursors import MAX_LIMIT
 from dagmaster.cli.errors import command_errors
 from dagmaster.ports.storage import ZONES
+from dagmaster.sdk.terminal import echo, echo_json, style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -125,16 +125,16 @@ def print_problems(problems: Iterable[Problem]) -> None:
     for problem in problems:
         colour = "yellow" if problem.severity == "warning" else "red"
         first_line, _, rest = str(problem).partition("\n")
-        click.echo(click.style(first_line, fg=colour, bold=True) + ("\n" + rest if rest else ""), err=True)
+        echo(style(first_line, fg=colour, bold=True) + ("\n" + rest if rest else ""), err=True)
 
 
 def print_rejection(error: WorkflowInvalid | InputsInvalid, sentence: str, json_out: TextIO | None) -> None:
     """Print why a workflow or inputs were rejected: as JSON to `json_out`, else to the error stream."""
     if json_out is not None:
-        json_out.write(json.dumps({"error": error.to_dict()}, ensure_ascii=False) + "\n")
+        echo_json({"error": error.to_dict()}, file=json_out)
         return
     print_problems(error.problems)
-    click.echo(f"\n{sentence}.", err=True)
+    echo(f"\n{sentence}.", err=True)
 
 
 def inputs_remedy(error: InputsInvalid) -> str:

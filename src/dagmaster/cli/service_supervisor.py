@@ -9,11 +9,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import click
-
 from dagmaster.cli.main import BAD_INPUT, INTERRUPTED
 from dagmaster.cli.render.text import format_exit
 from dagmaster.host.clocks import wait_at_most
+from dagmaster.sdk.terminal import echo
 from dagmaster.telemetry.logs import LogFormat
 
 if TYPE_CHECKING:
@@ -93,11 +92,11 @@ class ServiceSupervisor:
     def stop(self) -> None:
         """Terminate all services; called again, kill them and exit."""
         if self.is_stopping:
-            click.echo("exiting at once; jobs continue when dagmaster runs again", err=True)
+            echo("exiting at once; jobs continue when dagmaster runs again", err=True)
             self._signal_all(kill=True)
             os._exit(INTERRUPTED)
         self._stopping.set()
-        click.echo("\nstopping (press Ctrl-C again to exit at once)")
+        echo("\nstopping (press Ctrl-C again to exit at once)")
         self._signal_all()
 
     async def wait_stopped(self) -> None:
@@ -129,7 +128,7 @@ class ServiceSupervisor:
                 print_status(service.name, f"pid {process.pid}")
                 service.ready.set()
             elif self._log_format is LogFormat.JSON:
-                click.echo(text, err=True)
+                echo(text, err=True)
             else:
                 print_status(service.name, text)
 
@@ -171,7 +170,7 @@ def restart_delay(deaths: int) -> float:
 
 
 def print_status(name: str, message: str) -> None:
-    click.echo(f"  {name:<13} {message}")
+    echo(f"  {name:<13} {message}")
 
 
 async def _spawn(arguments: Sequence[str]) -> asyncio.subprocess.Process:

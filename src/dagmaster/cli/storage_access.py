@@ -11,6 +11,7 @@ import click
 
 from dagmaster.cli.errors import command_errors
 from dagmaster.cli.render.text import format_bytes
+from dagmaster.sdk.terminal import open_console
 
 if TYPE_CHECKING:
     import pathlib
@@ -57,7 +58,6 @@ def show_progress(description: str, total_bytes: int) -> Iterator[Callable[[int]
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (
@@ -66,7 +66,7 @@ def show_progress(description: str, total_bytes: int) -> Iterator[Callable[[int]
         DownloadColumn(),
         TransferSpeedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=open_console(stderr=True), transient=True) as progress:
         task = progress.add_task(description, total=total_bytes)
         yield lambda done: progress.update(task, completed=done)
 

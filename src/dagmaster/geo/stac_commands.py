@@ -10,6 +10,7 @@ import click
 
 from dagmaster.errors import CollectionNotFound, ItemNotFound, PermanentError
 from dagmaster.sdk.command_line import CommandGroup, data_dir_option, json_option, services_config
+from dagmaster.sdk.terminal import echo, echo_json, open_console, style
 
 if TYPE_CHECKING:
     import pathlib
@@ -129,14 +130,12 @@ def search(
                 raise CollectionNotFound(_no_collection(catalog, name))
         items = catalog.search(query)
         if as_json:
-            click.echo(json.dumps({"type": "FeatureCollection", "features": items}, ensure_ascii=False))
+            echo_json({"type": "FeatureCollection", "features": items})
         elif items:
             _print_items(items)
             more = f"the first {limit:,}: --limit shows more. " if len(items) == limit else ""
             first = items[0]
-            click.echo(
-                f"\n{more}To show one: dagmaster stac show {first['collection']} {first['id']}", err=True
-            )
+            echo(f"\n{more}To show one: dagmaster stac show {first['collection']} {first['id']}", err=True)
         else:
             _print_no_match(catalog, has_filters=query != Search(limit=limit))
 
@@ -155,7 +154,7 @@ def collections(*, as_json: bool, data_dir: pathlib.Path | None) -> None:
     with _open_catalog(data_dir) as catalog:
         records, counts = catalog.collections(), catalog.counts()
     if as_json:
-        click.echo(json.dumps({"collections": records}, ensure_ascii=False))
+        echo_json({"collections": records})
         return
     if not records:
         _print_empty_catalog()
@@ -192,16 +191,16 @@ def show(collection_id: str, item_id: str, *, as_json: bool, data_dir: pathlib.P
         if item is None:
             raise ItemNotFound(_item_not_found(catalog, collection_id, item_id))
     if as_json:
-        click.echo(json.dumps(item, ensure_ascii=False))
+        echo_json(item)
         return
-    click.echo(click.style(item["id"], bold=True) + f"  of {item['collection']}\n")
-    click.echo(f"  when   {_format_time(item)}\n  where  {_format_value(item.get('bbox'))}")
+    echo(style(item["id"], bold=True) + f"  of {item['collection']}\n")
+    echo(f"  when   {_format_time(item)}\n  where  {_format_value(item.get('bbox'))}")
     for title, rows in (("Properties", item["properties"]), ("Assets", item["assets"])):
-        click.echo(f"\n{title}:")
+        echo(f"\n{title}:")
         width = max((len(name) for name in rows), default=0)
         for name, value in rows.items():
             text = value.get("href", "") if title == "Assets" else _format_short(value)
-            click.echo(f"  {name:<{width}}  {text}")
+            echo(f"  {name:<{width}}  {text}")
 
 
 @stac.command()
@@ -219,13 +218,13 @@ def init(*, data_dir: pathlib.Path | None) -> None:
     """
     url = _catalog_url(data_dir)
     if "://" not in url:
-        click.echo(f"the catalog is the directory {url}: it needs no preparation", err=True)
+        echo(f"the catalog is the directory {url}: it needs no preparation", err=True)
         return
     with _catalog_errors():
         from dagmaster.geo.catalog.pgstac_catalog import migrate
 
         version = migrate(url)
-    click.echo(f"pgstac {version} is ready")
+    echo(f"pgstac {version} is ready")
 
 
 # ── The catalog ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -286,7 +285,7 @@ def _end_sentence(hint: str) -> str:
 
 def _print_no_match(catalog: Catalog, *, has_filters: bool) -> None:
     if has_filters and catalog.counts():
-        click.echo(
+        echo(
             "no item matches. `dagmaster stac collections` lists the collections with their extents.",
             err=True,
         )
@@ -295,7 +294,7 @@ def _print_no_match(catalog: Catalog, *, has_filters: bool) -> None:
 
 
 def _print_empty_catalog() -> None:
-    click.echo(
+    echo(
         "the catalog is empty. Workflows fill it with stac.register_item; to try it with your own GeoTIFF:\n"
         "  dagmaster handlers test stac.register_item -p cog_url=scene.tif -p collection_id=scenes",
         err=True,
@@ -329,13 +328,11 @@ def _print_table(names: Sequence[str], rows: Sequence[tuple[str, ...]], *, optio
 
     If it is too wide for the terminal, optional columns are left out: no cell is truncated.
     """
-    from rich.console import Console
     from rich.table import Table
 
-    # Data may look like rich's markup (`[/x]`) or an emoji (`:x:`).
-    console = Console(markup=False, emoji=False)
+    console = open_console()
     if not console.is_terminal:
-        console = Console(width=UNLIMITED_WIDTH, markup=False, emoji=False)
+        console = open_console(width=UNLIMITED_WIDTH)
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     for name in optional:
         if (

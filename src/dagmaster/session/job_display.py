@@ -19,7 +19,7 @@ from dagmaster.engine.graph import Kind
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import DagmasterError
 from dagmaster.session.backends import open_backend
-from dagmaster.text_format import format_count, format_error
+from dagmaster.text_format import format_count, format_error, visible_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,7 +143,7 @@ class JobWatch:
             return
         self._shown = text
         if self._handle is None:
-            sys.stdout.write(f"{text}\n")
+            sys.stdout.write(f"{visible_text(text)}\n")
         else:
             self._handle.update(table)
 

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from dagmaster.text_format import visible_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -122,7 +124,7 @@ class TextFormatter(_Formatter):
         ]
         line = " ".join([_time_of(record), record.levelname, f"{record.name}:", message, *fields])
         trace = self.traceback_of(record)
-        return f"{line}\n{trace}" if trace else line
+        return visible_text(f"{line}\n{trace}" if trace else line)
 
 
 class JsonFormatter(_Formatter):

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from dagmaster.telemetry.logs import silence_numexpr
-from dagmaster.text_format import storable_text
+from dagmaster.text_format import storable_text, visible_text
 
 if TYPE_CHECKING:
     import asyncio
@@ -181,7 +181,7 @@ class _TaskStream:
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         log.write(text)
         if self._echoes:
-            self._real.write(text)
+            self._real.write(visible_text(text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -211,7 +211,7 @@ class _TaskBytes:
         text = written.decode(errors="replace")
         self._log.write(text)
         if self._echo is not None:
-            self._echo.write(text)
+            self._echo.write(visible_text(text))
         return len(written)
 
     def flush(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from dagmaster.cli.storage_access import (
 )
 from dagmaster.errors import BlobNotFound
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
@@ -77,13 +77,13 @@ def list_blobs(prefix: str | None, *, zone: str, as_json: bool, data_dir: pathli
                     {"uri": str(info.uri), "size": info.size, "etag": info.etag, "modified": modified}
                 )
             else:
-                click.echo(format_blob(info))
+                echo(format_blob(info))
     if as_json:
-        click.echo(json.dumps(documents, ensure_ascii=False))
+        echo_json(documents)
     elif count == 0:
-        click.echo(f"{uri} has no blobs", err=True)
+        echo(f"{uri} has no blobs", err=True)
     else:
-        click.echo(f"{format_count(count, 'blob')}, {format_bytes(size)}", err=True)
+        echo(f"{format_count(count, 'blob')}, {format_bytes(size)}", err=True)
     return COMPLETED
 
 
@@ -116,8 +116,8 @@ def get(uri: str, file: pathlib.Path, *, force: bool, data_dir: pathlib.Path | N
             raise BlobNotFound(f"there is no blob at {source}: `dagmaster blobs list` lists the blobs")
         with show_progress(f"from {source}", blob.size) as on_bytes:
             info = storage.fetch(source, target, on_bytes)
-    click.echo(str(target))
-    click.echo(f"{format_bytes(info.size)}, sha256 {info.sha256}", err=True)
+    echo(str(target))
+    echo(f"{format_bytes(info.size)}, sha256 {info.sha256}", err=True)
     return COMPLETED
 
 

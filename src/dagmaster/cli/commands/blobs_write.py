@@ -26,6 +26,7 @@ from dagmaster.cli.storage_access import (
 from dagmaster.errors import BlobNotFound
 from dagmaster.sdk.command_line import data_dir_option
 from dagmaster.sdk.products import load, products
+from dagmaster.sdk.terminal import confirm, echo
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def put(files: tuple[str, ...], *, replace: bool, zone: str, data_dir: pathlib.P
     rejected = [result for result in results if result.outcome is PutOutcome.REJECTED]
     for result in results:
         if result not in rejected:
-            click.echo(str(result.uri))
+            echo(str(result.uri))
     _print_put_summary(results, zone)
     if rejected:
         more = f", and of {len(rejected) - 1:,} more" if len(rejected) > 1 else ""
@@ -171,20 +172,16 @@ def _print_put_summary(results: list[PutResult], zone: str) -> None:
     for result in results:
         if result.replaced is not None:
             old = result.replaced
-            click.echo(
-                f"replaced {result.uri}: it was {format_bytes(old.size)}, sha256 {old.sha256}", err=True
-            )
+            echo(f"replaced {result.uri}: it was {format_bytes(old.size)}, sha256 {old.sha256}", err=True)
     if len(results) == 1 and results[0].outcome is not PutOutcome.REJECTED:
         (result,) = results
         reference = result.name if zone == "bronze" else result.uri
-        click.echo(
-            f"{format_bytes(result.size)} {result.outcome}. Workflows refer to it as {reference}", err=True
-        )
+        echo(f"{format_bytes(result.size)} {result.outcome}. Workflows refer to it as {reference}", err=True)
     elif len(results) > 1:
         counts = Counter(result.outcome for result in results)
         size = sum(result.size for result in results if result.outcome is not PutOutcome.REJECTED)
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
-        click.echo(f"{len(results):,} files: {outcomes}; {format_bytes(size)}", err=True)
+        echo(f"{len(results):,} files: {outcomes}; {format_bytes(size)}", err=True)
 
 
 @click.command(
@@ -228,21 +225,21 @@ def rm(
         size = format_bytes(sum(info.size for info in blobs.values()))
         summary = f"{format_count(len(blobs), 'blob')}, {size}"
         if not yes and not _confirm_delete(list(blobs.values()), summary):
-            click.echo("nothing was deleted", err=True)
+            echo("nothing was deleted", err=True)
             return FAILED
         for uri in blobs:
             if storage.delete(uri):
-                click.echo(str(uri))
-    click.echo(f"{summary}: deleted", err=True)
+                echo(str(uri))
+    echo(f"{summary}: deleted", err=True)
     return COMPLETED
 
 
 def _confirm_delete(blobs: list[BlobInfo], summary: str) -> bool:
     for info in blobs[:MAX_SHOWN]:
-        click.echo(format_blob(info), err=True)
+        echo(format_blob(info), err=True)
     more = f" ({len(blobs) - MAX_SHOWN:,} more are not shown)" if len(blobs) > MAX_SHOWN else ""
     try:
-        return click.confirm(f"Delete {summary}{more} permanently?", err=True)
+        return confirm(f"Delete {summary}{more} permanently?")
     except click.Abort:
         if sys.stdin.isatty():
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -11,6 +10,7 @@ from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import page_options
 from dagmaster.cli.system import Part, open_session
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json
 
 if TYPE_CHECKING:
     import pathlib
@@ -58,15 +58,15 @@ def changes(
             part=Part.CHANGES,
         )
     if as_json:
-        click.echo(json.dumps(page.to_dict(), ensure_ascii=False))
+        echo_json(page.to_dict())
         return COMPLETED
     if page.items:
         from dagmaster.cli.render.changes_page import changes_page
-        from dagmaster.cli.render.text import print_page
+        from dagmaster.sdk.terminal import print_page
 
         print_page(changes_page(page.items))
     else:
-        click.echo("no more changes" if cursor is not None else "no change matches", err=True)
+        echo("no more changes" if cursor is not None else "no change matches", err=True)
     if page.next_cursor is not None:
-        click.echo(f"there are more: add --cursor {page.next_cursor}", err=True)
+        echo(f"there are more: add --cursor {page.next_cursor}", err=True)
     return COMPLETED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import textwrap
 from dataclasses import asdict
@@ -12,6 +11,7 @@ import click
 
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.sdk.command_line import json_option
+from dagmaster.sdk.terminal import echo, echo_json, style
 from dagmaster.settings import SECRET_PREFIX, aliases_set, read_settings, show_settings
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def show(*, as_json: bool, services: bool) -> int:
     reading = read_settings(services=services)
     rows = show_settings(reading)
     if as_json:
-        click.echo(json.dumps(_document(reading, rows), ensure_ascii=False, indent=2))
+        echo_json(_document(reading, rows), indent=2)
     else:
         for line in table(rows, min(shutil.get_terminal_size().columns, 160)):
-            click.echo(line)
+            echo(line)
         _print_notes(reading)
         if not services:
             _print_alias_hint()
@@ -63,46 +63,45 @@ def table(rows: list[SettingView], width: int) -> list[str]:
     values = [_format(row.value) for row in rows]
     # A long value or source exceeds its column; the other rows stay aligned.
     value_width = min(max(map(len, values)), 24)
-    lines = [click.style(f"{'setting':<{name_width}}  {'value':<{value_width}}  source", bold=True)]
+    lines = [style(f"{'setting':<{name_width}}  {'value':<{value_width}}  source", bold=True)]
     group = ""
     for row, value in zip(rows, values, strict=True):
         if row.group != group:
             group = row.group
-            lines += ["", click.style(group, fg="blue", bold=True)]
+            lines += ["", style(group, fg="blue", bold=True)]
         is_set = row.source != "default"
-        name = click.style(f"{row.name:<{name_width}}", fg="red" if row.problem else None, bold=is_set)
-        source = click.style(row.source, fg="cyan" if is_set else None, dim=not is_set)
+        name = style(f"{row.name:<{name_width}}", fg="red" if row.problem else None, bold=is_set)
+        source = style(row.source, fg="cyan" if is_set else None, dim=not is_set)
         start = f"{name}  {value:<{value_width}}"
         if name_width + max(len(value), value_width) + len(row.source) + 4 <= width:
             lines.append(f"{start}  {source}")
         else:
             lines.append(start.rstrip())
             lines += [
-                f"    {click.style(line, fg='cyan')}"
-                for line in textwrap.wrap(f"from {row.source}", width - 4)
+                f"    {style(line, fg='cyan')}" for line in textwrap.wrap(f"from {row.source}", width - 4)
             ]
-        lines += [f"    {click.style(line, dim=True)}" for line in textwrap.wrap(row.description, width - 4)]
+        lines += [f"    {style(line, dim=True)}" for line in textwrap.wrap(row.description, width - 4)]
     return lines
 
 
 def _print_notes(reading: SettingsReport) -> None:
     if reading.secrets:
-        click.echo(f"\nsecrets (values are not shown): {', '.join(reading.secrets)}  ({SECRET_PREFIX}…)")
+        echo(f"\nsecrets (values are not shown): {', '.join(reading.secrets)}  ({SECRET_PREFIX}…)")
     for colour, sentences in (
         ("red", tuple(reading.problems.values())),
         ("yellow", reading.typos),
         ("yellow", reading.unused),
     ):
         if sentences:
-            click.echo("", err=True)
+            echo("", err=True)
         for sentence in sentences:
-            click.echo(click.style(sentence, fg=colour), err=True)
+            echo(style(sentence, fg=colour), err=True)
 
 
 def _print_alias_hint() -> None:
     names = aliases_set()
     if names:
-        click.echo(
+        echo(
             f"\nRead by orchestrators and workers only: {', '.join(names)} (dagmaster config show --services)"
         )
 

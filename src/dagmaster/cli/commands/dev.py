@@ -26,6 +26,7 @@ from dagmaster.cli.system import database_session
 from dagmaster.errors import DagmasterError
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.sdk.command_line import data_dir_option
+from dagmaster.sdk.terminal import echo
 from dagmaster.settings import load_settings
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def dev(
     ]
     with database_session(data_dir) as session:
         settings = load_settings()
-        click.echo(f"dagmaster {version('dagmaster')}")
+        echo(f"dagmaster {version('dagmaster')}")
         print_status("database", _describe_database(session.config))
         if port not in {0, free_port}:
             print_status("API", f"port {port} is taken by {name_program(port)}: the API gets {free_port}")
@@ -201,10 +202,10 @@ async def _run(supervisor: ServiceSupervisor, session: DatabaseSession, plan: _P
     if not supervisor.is_stopping:
         first = next(iter((*published, *plan.reloader.workflow_ids, "WORKFLOW")))
         example = "fan_out -i count=10000" if "fan_out" in published else first
-        click.echo(f"\nready in {time.monotonic() - plan.started:.1f} s. In another terminal:")
-        click.echo(f"  dagmaster submit {example} --wait")
-        click.echo("  dagmaster jobs watch")
-        click.echo("Ctrl-C stops everything; jobs continue when dagmaster runs again.")
+        echo(f"\nready in {time.monotonic() - plan.started:.1f} s. In another terminal:")
+        echo(f"  dagmaster submit {example} --wait")
+        echo("  dagmaster jobs watch")
+        echo("Ctrl-C stops everything; jobs continue when dagmaster runs again.")
     reloading = asyncio.create_task(plan.reloader.run(supervisor, plan.worker)) if plan.is_reloading else None
     await supervisor.wait_stopped()
     if reloading is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pathlib
 import shutil
@@ -33,6 +32,7 @@ from dagmaster.cli.doctor.rules import Finding, Grade, bad
 from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.errors import DagmasterError
 from dagmaster.sdk.command_line import json_option
+from dagmaster.sdk.terminal import echo, echo_json, style
 from dagmaster.settings import read_settings, secret_values
 from dagmaster.settings.aliases import ALIASES
 
@@ -105,7 +105,7 @@ def doctor(*, as_json: bool, data_dir: pathlib.Path | None, services: bool) -> i
             "first": None if first is None else asdict(first),
             "checks": [asdict(finding) for finding in findings],
         }
-        click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+        echo_json(document, indent=2)
     else:
         width = min(shutil.get_terminal_size().columns, _MAX_WIDTH)
         for line in [*_headline(findings, first, width), "", *_render_all(findings, width)]:
@@ -127,9 +127,9 @@ def render_lines(finding: Finding, width: int) -> list[str]:
     text_width = max(width - len(margin), 20)
     message = _wrap(finding.message, text_width) or [""]
     remedy = _wrap(finding.remedy, text_width - 2)
-    topic = finding.topic if finding.grade is Grade.GOOD else click.style(finding.topic, bold=True)
+    topic = finding.topic if finding.grade is Grade.GOOD else style(finding.topic, bold=True)
     padding = " " * (_TOPIC_WIDTH - len(finding.topic))
-    lines = [f"{click.style(sign, fg=colour, bold=True)} {topic}{padding}  {message[0]}"]
+    lines = [f"{style(sign, fg=colour, bold=True)} {topic}{padding}  {message[0]}"]
     lines += [f"{margin}{line}" for line in message[1:]]
     return lines + [f"{margin}{'  ' if number else '→ '}{line}" for number, line in enumerate(remedy)]
 
@@ -196,11 +196,11 @@ def _show_progress(topic: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    click.echo(f"checking {topic}", err=True, nl=False)
+    echo(f"checking {topic}", err=True, nl=False)
     try:
         yield
     finally:
-        click.echo("\r\x1b[K", err=True, nl=False)
+        echo("\r\x1b[K", err=True, nl=False)
 
 
 def _has_hanging_check() -> bool:
@@ -223,7 +223,7 @@ def _headline(findings: Sequence[Finding], first: Finding | None, width: int) ->
     problem = f"Not ready: {first.topic}: {first.message}" + (
         f" (the first of {count} problems)" if count > 1 else ""
     )
-    lines = [click.style(line, fg="red", bold=True) for line in _wrap(problem, width)]
+    lines = [style(line, fg="red", bold=True) for line in _wrap(problem, width)]
     return lines + [
         f"{'  ' if number else '→ '}{line}" for number, line in enumerate(_wrap(first.remedy, width - 2))
     ]
@@ -249,4 +249,4 @@ def _print(line: str) -> None:
         line.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         line = line.translate(_PLAIN).encode("ascii", "replace").decode("ascii")
-    click.echo(line)
+    echo(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +9,7 @@ import click
 from dagmaster.cli.main import COMPLETED, LazyGroup
 from dagmaster.cli.system import on_system
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo_json
 
 if TYPE_CHECKING:
     import pathlib
@@ -57,10 +57,10 @@ def fleet(context: click.Context, *, as_json: bool, data_dir: pathlib.Path | Non
 
     view = on_system(data_dir, query)
     if as_json:
-        click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
+        echo_json(view.to_dict())
         return COMPLETED
     from dagmaster.cli.render.fleet_page import fleet_page
-    from dagmaster.cli.render.text import print_page
+    from dagmaster.sdk.terminal import print_page
 
     print_page(fleet_page(view))
     return COMPLETED

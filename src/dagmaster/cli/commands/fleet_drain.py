@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -12,6 +11,7 @@ from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.cli.system import open_session
 from dagmaster.client.system import current_user
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json
 
 if TYPE_CHECKING:
     import pathlib
@@ -100,7 +100,7 @@ def undrain(service: str, *, as_json: bool, data_dir: pathlib.Path | None) -> in
 
 
 def _print_result(result: DrainResult, *, as_json: bool) -> None:
-    click.echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else result.sentence)
+    echo_json(result.to_dict()) if as_json else echo(result.sentence)
 
 
 async def _wait_until_drained(
@@ -120,9 +120,9 @@ async def _wait_until_drained(
         sentence, code = _describe(member, result)
         if as_json and code is not None:
             document = {"state": sentence, "service": None if member is None else member.to_dict()}
-            click.echo(json.dumps(document, ensure_ascii=False))
+            echo_json(document)
         elif sentence != last and not as_json:
-            click.echo(sentence)
+            echo(sentence)
         last = sentence
         if code is None:
             await sleep(POLL_SECONDS)

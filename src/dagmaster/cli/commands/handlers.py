@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import pathlib
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +21,7 @@ from dagmaster.errors import HandlerNotFound
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
 from dagmaster.sdk.command_line import json_option, json_output_option
 from dagmaster.sdk.handler_definitions import describe_handler
+from dagmaster.sdk.terminal import echo, echo_json, style
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
     else:
         documents = [view.to_dict() for view in server.run(list_all_handlers)]
     if as_json:
-        click.echo(json.dumps(documents, ensure_ascii=False))
+        echo_json(documents)
     else:
         print_handlers(documents)
     return COMPLETED
@@ -78,7 +78,7 @@ def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
     else:
         document = server.run(lambda system: system.call(find_handler, name)).to_dict()
     if as_json:
-        click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+        echo_json(document, indent=2)
     else:
         print_handler(document)
     return COMPLETED
@@ -190,10 +190,10 @@ def _test_on_worker(
         started = await system.call(
             run_handler, name, params, submitted_by=sender(), timeout_seconds=timeout, wait_seconds=0.0
         )
-        click.echo(f"the handler runs on a worker, as job {started.job_id}", err=True)
+        echo(f"the handler runs on a worker, as job {started.job_id}", err=True)
         async with contextlib.aclosing(system.call(follow_logs, started.job_id)) as logs:
             async for log in logs:
-                click.echo(log.text, err=True, nl=False)
+                echo(log.text, err=True, nl=False)
         return await system.call(node_detail, started.job_id, NODE_ID)
 
     node = server.run(work)
@@ -224,13 +224,13 @@ class _StderrReports:
 
     def progress(self, _task: TaskMessage, progress: Progress) -> None:
         total = "" if progress.total is None else f" of {progress.total:,.10g}"
-        click.echo(f"progress: {progress.current:,.10g}{total} {progress.message}".rstrip(), err=True)
+        echo(f"progress: {progress.current:,.10g}{total} {progress.message}".rstrip(), err=True)
 
     def checkpoint(self, _task: TaskMessage, checkpoint: Checkpoint) -> None:
-        click.echo(f"checkpoint: {checkpoint.phase}", err=True)
+        echo(f"checkpoint: {checkpoint.phase}", err=True)
 
     def log(self, _task: TaskMessage, text: str) -> None:
-        click.echo(text, err=True, nl=False)
+        echo(text, err=True, nl=False)
 
     dump = log
 
@@ -241,20 +241,17 @@ def _error_of(outcome: Outcome) -> JsonObject:
 
 def _print_output(output: JsonValue, *, as_json: bool) -> int:
     document: JsonObject = {"status": "COMPLETED", "output": output, "error": None}
-    text = json.dumps(document if as_json else output, ensure_ascii=False, indent=None if as_json else 2)
-    click.echo(text)
+    echo_json(document if as_json else output, indent=None if as_json else 2)
     return COMPLETED
 
 
 def _print_failure(error: JsonObject, *, as_json: bool) -> int:
     if as_json:
-        click.echo(json.dumps({"status": "FAILED", "output": None, "error": error}, ensure_ascii=False))
+        echo_json({"status": "FAILED", "output": None, "error": error})
     else:
-        click.echo(
-            click.style(f"FAILED ({error['kind']}): {error['message']}", fg="red", bold=True), err=True
-        )
+        echo(style(f"FAILED ({error['kind']}): {error['message']}", fg="red", bold=True), err=True)
         if error.get("traceback"):
-            click.echo(str(error["traceback"]).rstrip(), err=True)
+            echo(str(error["traceback"]).rstrip(), err=True)
     return BAD_INPUT if error["kind"] == "invalid_params" else FAILED
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import time
 from typing import TYPE_CHECKING, Final
@@ -13,6 +12,7 @@ import click
 from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.cli.system import Part, database_session, find_server, open_session
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json, open_console
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ def audit(job_id: str | None, *, outputs: bool, as_json: bool, data_dir: pathlib
             job_id = session.run(lambda system: system.call(job_progress, job_id)).job_id
         view = session.run(lambda system: check_all(system, job_id), part=Part.DATABASE)
     if as_json:
-        click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
+        echo_json(view.to_dict())
     else:
         for line in audit_lines(view):
-            click.echo(line)
+            echo(line)
     return COMPLETED if view.is_valid else FAILED
 
 
@@ -85,8 +85,10 @@ def compare_outputs(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path
         view = session.run(
             lambda system: system.call(audit_outputs, on_progress=on_progress), part=Part.DATABASE
         )
-    for line in [json.dumps(view.to_dict(), ensure_ascii=False)] if as_json else output_lines(view):
-        click.echo(line)
+    if as_json:
+        echo_json(view.to_dict())
+    else:
+        echo("\n".join(output_lines(view)))
     return COMPLETED if view.is_valid else FAILED
 
 
@@ -121,11 +123,10 @@ def show_progress(noun: str) -> Iterator[Callable[[int, int | None], None]]:
     if not sys.stderr.isatty():
         yield progress_lines(noun)
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(f"{noun}s audited"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=open_console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
@@ -143,7 +144,7 @@ def progress_lines(
             everything = (
                 format_count(done, noun) if total is None else f"{done:,} of {format_count(total, noun)}"
             )
-            click.echo(f"audited {everything}", err=True)
+            echo(f"audited {everything}", err=True)
 
     return print_line
 

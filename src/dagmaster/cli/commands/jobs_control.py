@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -13,6 +12,7 @@ from dagmaster.cli.system import find_server, job_argument, on_system, open_sess
 from dagmaster.client.system import current_user
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json, style
 
 if TYPE_CHECKING:
     import pathlib
@@ -286,26 +286,26 @@ def print_result(
     """Print what became of a command; return the exit code. `is_quiet`: print rejections only."""
     if not (is_quiet and result.accepted):
         if as_json:
-            click.echo(json.dumps(result.to_dict(), ensure_ascii=False))
+            echo_json(result.to_dict())
         else:
-            click.echo(result.sentence, err=not result.accepted)
+            echo(result.sentence, err=not result.accepted)
             if result.accepted and not result.is_done:
-                click.echo(f"To follow it: dagmaster jobs events {result.job_id} -f", err=True)
+                echo(f"To follow it: dagmaster jobs events {result.job_id} -f", err=True)
             elif (
                 result.accepted
                 and not is_watched
                 and result.command in (CommandKind.RETRY, CommandKind.RESUME)
             ):
-                click.echo(f"To watch it: dagmaster jobs watch {result.job_id}", err=True)
+                echo(f"To watch it: dagmaster jobs watch {result.job_id}", err=True)
     return COMPLETED if result.accepted else BAD_INPUT
 
 
 def print_plan(plan: ResumePlanView, *, as_json: bool) -> None:
     """Print what a resume or retry would do: lists of nodes, each with its reason."""
     if not plan.has_workers:
-        click.echo("no worker is alive: the available handlers are unknown", err=True)
+        echo("no worker is alive: the available handlers are unknown", err=True)
     if as_json:
-        click.echo(json.dumps(plan.to_dict(), ensure_ascii=False))
+        echo_json(plan.to_dict())
         return
     if plan.is_new_job:
         title = f"a new job of {plan.workflow_id} v{plan.version}, from job {plan.job_id}"
@@ -313,7 +313,7 @@ def print_plan(plan: ResumePlanView, *, as_json: bool) -> None:
         title = f"job {plan.job_id} completed: there is nothing to resume (--from NODE runs a node again)"
     else:
         title = f"run {plan.run} of job {plan.job_id}"
-    click.echo(f"{title}. Nothing was changed.")
+    echo(f"{title}. Nothing was changed.")
     width = max((len(node.node) for node in (*plan.reused, *plan.redone, *plan.impossible)), default=0)
     _print_nodes("reused", plan.reused, "green", width)
     _print_nodes("redone", tuple(node for node in plan.redone if not node.is_added_again), "yellow", width)
@@ -324,9 +324,9 @@ def print_plan(plan: ResumePlanView, *, as_json: bool) -> None:
 
 
 def _print_nodes(heading: str, nodes: tuple[PlannedNodeView, ...], colour: str, width: int) -> None:
-    click.echo(f"\n{click.style(heading, fg=colour, bold=True)} ({len(nodes)})")
+    echo(f"\n{style(heading, fg=colour, bold=True)} ({len(nodes)})")
     for node in nodes:
-        click.echo(f"  {node.node.ljust(width)}  {node.reason}")
+        echo(f"  {node.node.ljust(width)}  {node.reason}")
 
 
 def _run(

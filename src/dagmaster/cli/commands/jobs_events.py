@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +11,7 @@ from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.render.events import event_line
 from dagmaster.cli.system import job_argument, on_system
 from dagmaster.sdk.command_line import data_dir_option, json_lines_option
+from dagmaster.sdk.terminal import echo, echo_json
 
 if TYPE_CHECKING:
     import pathlib
@@ -57,7 +57,7 @@ def events(
         # same time.
         async with contextlib.aclosing(followed):
             async for event in followed:
-                click.echo(json.dumps(event.to_dict(), ensure_ascii=False) if as_json else event_line(event))
+                echo_json(event.to_dict()) if as_json else echo(event_line(event))
         return COMPLETED
 
     return on_system(data_dir, query)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import click
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.system import job_argument, on_system
 from dagmaster.sdk.command_line import data_dir_option
+from dagmaster.sdk.terminal import echo, echo_json
 
 if TYPE_CHECKING:
     from dagmaster.application.views import FootprintsView
@@ -38,7 +38,7 @@ def footprints(job_id: str, *, data_dir: pathlib.Path | None) -> int:
       dagmaster jobs footprints last > run.geojson
     """
     view = _read(data_dir, job_id)
-    click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
+    echo_json(view.to_dict())
     return COMPLETED
 
 
@@ -78,7 +78,7 @@ def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Pat
         draw_map(features, title, width=width).save(output, format="PNG")
     except OSError as error:
         raise click.ClickException(f"{output} cannot be written: {error.strerror or error}") from error
-    click.echo(f"{output}: {len(features):,} footprints")
+    echo(f"{output}: {len(features):,} footprints")
     return COMPLETED
 
 

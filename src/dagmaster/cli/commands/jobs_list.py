@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from dagmaster.cli.system import on_system
 from dagmaster.errors import QueryInvalid
 from dagmaster.ports.job_filter import JOB_FILTER, Match
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json
 
 if TYPE_CHECKING:
     import pathlib
@@ -77,21 +77,19 @@ def list_jobs(
 
     page = on_system(data_dir, query)
     if as_json:
-        click.echo(json.dumps(page.to_dict(), ensure_ascii=False))
+        echo_json(page.to_dict())
         return COMPLETED
     if page.items:
         from dagmaster.cli.render.jobs_table import jobs_table
-        from dagmaster.cli.render.text import print_page
+        from dagmaster.sdk.terminal import print_page
 
         print_page([jobs_table(page.items)])
     elif cursor is not None:
-        click.echo("no more jobs", err=True)
+        echo("no more jobs", err=True)
     elif any(filters.values()):
-        click.echo("no job matches. `dagmaster jobs list` without filters lists the newest jobs.", err=True)
+        echo("no job matches. `dagmaster jobs list` without filters lists the newest jobs.", err=True)
     else:
-        click.echo(
-            "no jobs yet. Submit one: dagmaster submit workflows/hello_world.yaml -i name=Ada", err=True
-        )
+        echo("no jobs yet. Submit one: dagmaster submit workflows/hello_world.yaml -i name=Ada", err=True)
     if page.next_cursor is not None:
-        click.echo(f"there are more: add --cursor {page.next_cursor}", err=True)
+        echo(f"there are more: add --cursor {page.next_cursor}", err=True)
     return COMPLETED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from dagmaster.cli.options import inputs_remedy, print_rejection, read_pairs
 from dagmaster.cli.system import job_argument, open_session
 from dagmaster.errors import InputsInvalid
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json, style
 
 if TYPE_CHECKING:
     import pathlib
@@ -127,15 +127,13 @@ def _resume(session: Session, job_id: str, request: ResumeRequest, *, wait: bool
 def _print_new_job(result: SubmitResult, *, as_json: bool, wait: bool) -> None:
     if as_json:
         if not wait:
-            click.echo(json.dumps(result.to_dict(), ensure_ascii=False))
+            echo_json(result.to_dict())
         return
     noun = "a new job" if result.is_new else "the same resume was sent before: job"
-    job = click.style(result.job_id, bold=True)
-    click.echo(
-        f"{noun} {job} of {result.workflow_id} v{result.version}, from {result.resumed_from}", err=True
-    )
+    job = style(result.job_id, bold=True)
+    echo(f"{noun} {job} of {result.workflow_id} v{result.version}, from {result.resumed_from}", err=True)
     if not wait:
-        click.echo(f"To watch it: dagmaster jobs watch {result.job_id}", err=True)
+        echo(f"To watch it: dagmaster jobs watch {result.job_id}", err=True)
         if not sys.stdout.isatty():
             # For a script: JOB=$(dagmaster jobs resume …)
-            click.echo(result.job_id)
+            echo(result.job_id)

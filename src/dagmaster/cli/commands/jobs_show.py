@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +9,7 @@ import click
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.system import job_argument, on_system
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo_json
 
 if TYPE_CHECKING:
     import pathlib
@@ -59,10 +59,10 @@ def show(
 
     job, failed_children = on_system(data_dir, query)
     if as_json:
-        click.echo(json.dumps(job.to_dict(), ensure_ascii=False))
+        echo_json(job.to_dict())
         return COMPLETED
     from dagmaster.cli.render.job_page import job_page
-    from dagmaster.cli.render.text import print_page
+    from dagmaster.sdk.terminal import print_page
 
     print_page(job_page(job, failed_children))
     return COMPLETED
@@ -76,10 +76,10 @@ async def _read_node(system: System, job_id: str, node_id: str) -> NodeDetailVie
 
 def _print_node(node: NodeDetailView, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(node.to_dict(), ensure_ascii=False))
+        echo_json(node.to_dict())
         return
     from dagmaster.cli.render.node_page import node_page
-    from dagmaster.cli.render.text import print_page
+    from dagmaster.sdk.terminal import print_page
 
     print_page(node_page(node))
 

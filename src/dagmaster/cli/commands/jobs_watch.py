@@ -23,12 +23,13 @@ from dagmaster.application.views import JobStatus, NodeStatus
 from dagmaster.cli.errors import command_errors
 from dagmaster.cli.main import COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.render.job import JOB_ICONS, job_line, node_line, screen
-from dagmaster.cli.render.text import duration, open_console, print_page
+from dagmaster.cli.render.text import duration
 from dagmaster.cli.render.tree import Tree
 from dagmaster.cli.suggested_commands import format_blocking_reasons
 from dagmaster.cli.system import on_system
 from dagmaster.ports.audit_events import EventType
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json, open_console, print_page, style
 from dagmaster.text_format import format_count, format_error, format_list
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def interruptible(job_id: str | None, work: Callable[[], int]) -> int:
             return work()
     except KeyboardInterrupt:
         again = f"dagmaster jobs watch {job_id or 'last'}"
-        click.echo(f"\nstopped watching; the job continues. To watch it again: {again}", err=True)
+        echo(f"\nstopped watching; the job continues. To watch it again: {again}", err=True)
         return INTERRUPTED
 
 
@@ -265,7 +266,7 @@ class PlainLines:
 
     @staticmethod
     def _line(seconds: float, sentence: str) -> None:
-        click.echo(f"{max(seconds, 0.0):8.2f}s  {sentence}", err=True)
+        echo(f"{max(seconds, 0.0):8.2f}s  {sentence}", err=True)
 
 
 def _children_done(job: JobDetailView, fan_out: str) -> int:
@@ -314,16 +315,16 @@ def _error_of(event: EventView) -> JsonObject:
 def print_end(job: JobDetailView, *, as_json: bool) -> None:
     """Print how a job ended and its result, as `run` does."""
     if as_json:
-        click.echo(json.dumps(job.to_dict(), ensure_ascii=False))
+        echo_json(job.to_dict())
         return
     _, colour = JOB_ICONS[job.status]
     nodes = format_count(sum(job.counts.values()), "node")
-    title = click.style(f"{job.status} in {duration(job_line(job).seconds)}", fg=colour, bold=True)
-    click.echo(f"{title}  {nodes}, {format_count(job.attempts, 'attempt')}, job {job.job_id}", err=True)
+    title = style(f"{job.status} in {duration(job_line(job).seconds)}", fg=colour, bold=True)
+    echo(f"{title}  {nodes}, {format_count(job.attempts, 'attempt')}, job {job.job_id}", err=True)
     if job.error is not None:
-        click.echo(click.style(format_error(job.error), fg="red"), err=True)
+        echo(style(format_error(job.error), fg="red"), err=True)
     if job.status is JobStatus.FAILED:
-        click.echo(f"To run again what failed: dagmaster jobs resume {job.job_id}", err=True)
+        echo(f"To run again what failed: dagmaster jobs resume {job.job_id}", err=True)
     if job.result is not None:
         print_result(job.result, job.job_id)
 
@@ -332,8 +333,8 @@ def print_result(result: JsonValue, job_id: str) -> None:
     """Print a result: with colours on a terminal, unless it is long."""
     text = json.dumps(result, ensure_ascii=False, indent=2)
     if sys.stdout.isatty() and len(text) > _MAX_RESULT_LENGTH:
-        click.echo(f"the result has {len(text):,} characters: dagmaster jobs show {job_id} --json")
+        echo(f"the result has {len(text):,} characters: dagmaster jobs show {job_id} --json")
     elif sys.stdout.isatty():
         print_page([JSON(text)])
     else:
-        click.echo(text)
+        echo_json(result, indent=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +9,7 @@ import click
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.system import job_argument, on_system
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo_json
 
 if TYPE_CHECKING:
     import pathlib
@@ -47,11 +47,11 @@ def why(job_id: str, node_id: str | None, *, as_json: bool, data_dir: pathlib.Pa
 
     view = on_system(data_dir, query)
     if as_json:
-        click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
+        echo_json(view.to_dict())
         return COMPLETED
     from dagmaster.application.views import JobWhyView
-    from dagmaster.cli.render.text import print_page
     from dagmaster.cli.render.why_page import job_why_page, node_why_page
+    from dagmaster.sdk.terminal import print_page
 
     page = job_why_page(view) if isinstance(view, JobWhyView) else node_why_page(view)
     print_page(page)

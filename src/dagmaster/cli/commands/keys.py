@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from dagmaster.application.api_keys import MAX_OVERLAP_HOURS, create_key, list_keys, revoke_key, rotate_key
@@ -19,6 +17,7 @@ from dagmaster.cli.system import Part, open_session
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json, open_console
 from dagmaster.text_format import age
 
 if TYPE_CHECKING:
@@ -76,10 +75,10 @@ def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """List all keys, without their secrets."""
     views = _run(data_dir, _list_all)
     if as_json:
-        click.echo(json.dumps([view.to_dict() for view in views]))
+        echo_json([view.to_dict() for view in views])
         return COMPLETED
     if not views:
-        click.echo("no keys yet: dagmaster keys create NAME --scope read", err=True)
+        echo("no keys yet: dagmaster keys create NAME --scope read", err=True)
         return COMPLETED
     table, now = Table(box=None, pad_edge=False), time.time()
     for column in ("key", "name", "scopes", "created", "last used", "state"):
@@ -88,7 +87,7 @@ def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
         used = "never" if view.last_used_at is None else f"{age(now - view.last_used_at)} ago"
         created = local_time(view.created_at)[:_DATE]
         table.add_row(view.key_id, view.name, ", ".join(view.scopes), created, used, _state(view, now))
-    Console().print(table)
+    open_console().print(table)
     return COMPLETED
 
 
@@ -119,9 +118,9 @@ def revoke(key_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Revoke a key. Requests with it are rejected within 5 seconds."""
     view = _run(data_dir, lambda system: system.call(revoke_key, key_id, origin=_origin()))
     if as_json:
-        click.echo(json.dumps(view.to_dict()))
+        echo_json(view.to_dict())
     else:
-        click.echo(f"revoked key {view.key_id} of {view.name}", err=True)
+        echo(f"revoked key {view.key_id} of {view.name}", err=True)
     return COMPLETED
 
 
@@ -154,12 +153,10 @@ def rotate(key_id: str, *, overlap_hours: float, as_json: bool, data_dir: pathli
 
 def _print_new(view: NewApiKeyView, *, as_json: bool) -> int:
     if as_json:
-        click.echo(json.dumps(view.to_dict()))
+        echo_json(view.to_dict())
     else:
-        click.echo(
-            f"key {view.key_id} of {view.name}: {', '.join(view.scopes)}. It is not shown again:", err=True
-        )
-        click.echo(view.key)
+        echo(f"key {view.key_id} of {view.name}: {', '.join(view.scopes)}. It is not shown again:", err=True)
+        echo(view.key)
     return COMPLETED
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +13,7 @@ from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.system import Part, on_system, open_session
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json, open_console
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
@@ -147,11 +147,11 @@ def rebuild(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     with open_session(data_dir) as session:
         view = session.run(_count_all, part=Part.DATABASE)
     if as_json:
-        click.echo(json.dumps(view.to_dict()))
+        echo_json(view.to_dict())
         return COMPLETED
-    click.echo(f"counted {format_count(view.counted_jobs, 'finished job')}", err=True)
+    echo(f"counted {format_count(view.counted_jobs, 'finished job')}", err=True)
     if view.pending_jobs:
-        click.echo(f"another process counts the rest: {format_count(view.pending_jobs, 'job')}", err=True)
+        echo(f"another process counts the rest: {format_count(view.pending_jobs, 'job')}", err=True)
     return COMPLETED
 
 
@@ -176,11 +176,10 @@ def _show(
 ) -> int:
     view: Any = on_system(data_dir, query)
     if as_json:
-        click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
+        echo_json(view.to_dict())
         return COMPLETED
-    from rich.console import Console
 
-    Console().print(draw(view))
+    open_console().print(draw(view))
     if view.pending_jobs:
-        click.echo(f"not counted yet: {format_count(view.pending_jobs, 'finished job')}", err=True)
+        echo(f"not counted yet: {format_count(view.pending_jobs, 'finished job')}", err=True)
     return COMPLETED

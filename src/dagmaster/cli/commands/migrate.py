@@ -13,6 +13,7 @@ from dagmaster.cli.system import Part, find_server, open_session
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.ports.schema_admin import ROLES
 from dagmaster.sdk.command_line import data_dir_option
+from dagmaster.sdk.terminal import echo
 
 if TYPE_CHECKING:
     import pathlib
@@ -96,7 +97,7 @@ def current(data_dir: pathlib.Path | None) -> int:
 
     view = _run(data_dir, lambda system: system.call(schema_state))
     code = "this code" if find_server(data_dir) is None else "the server"
-    click.echo(f"{view.version or 'none'} ({code} needs {view.newest_version})")
+    echo(f"{view.version or 'none'} ({code} needs {view.newest_version})")
     return COMPLETED
 
 
@@ -107,7 +108,7 @@ def history(data_dir: pathlib.Path | None) -> int:
     from dagmaster.application.database_admin import schema_history
 
     for version in _run(data_dir, lambda system: system.call(schema_history)):
-        click.echo(f"{'*' if version.is_current else ' '} {version.revision}  {version.description}")
+        echo(f"{'*' if version.is_current else ' '} {version.revision}  {version.description}")
     return COMPLETED
 
 
@@ -161,9 +162,9 @@ def _print_roles(state: RoleState, *, is_asked: bool) -> int:
 
 def _print_change(before: str | None, after: str | None) -> None:
     if before == after:
-        click.echo(f"schema version: {after or 'none'}; nothing to do")
+        echo(f"schema version: {after or 'none'}; nothing to do")
     else:
-        click.echo(f"schema version: {before or 'none'} -> {after or 'none'}")
+        echo(f"schema version: {before or 'none'} -> {after or 'none'}")
 
 
 def _run(data_dir: pathlib.Path | None, work: Callable[[System], Awaitable[T]]) -> T:

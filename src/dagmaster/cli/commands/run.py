@@ -36,13 +36,14 @@ from dagmaster.cli.options import (
     read_pairs,
 )
 from dagmaster.cli.render.live import LiveDisplay, NoDisplay, PlainDisplay
-from dagmaster.cli.render.text import duration, open_console
+from dagmaster.cli.render.text import duration
 from dagmaster.client.system import current_user
 from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid
 from dagmaster.errors.suggestions import did_you_mean
 from dagmaster.sdk.command_line import data_dir_option, json_output_option
+from dagmaster.sdk.terminal import echo, open_console, style
 from dagmaster.settings import load_settings
-from dagmaster.text_format import format_count
+from dagmaster.text_format import format_count, visible_json
 
 if TYPE_CHECKING:
     import pathlib
@@ -227,7 +228,7 @@ async def _ask(question: str) -> bool | None:
     """Ask at the terminal without a thread that blocks in a read: the job may be cancelled first."""
     loop = asyncio.get_running_loop()
     while True:
-        click.echo(f"{question} [y/N]: ", nl=False, err=True)
+        echo(f"{question} [y/N]: ", nl=False, err=True)
         ready = asyncio.Event()
         loop.add_reader(sys.stdin, ready.set)
         try:
@@ -268,26 +269,26 @@ def _reject(error: WorkflowInvalid | InputsInvalid, stdout: TextIO | None) -> in
 
 def _print_result(view: JobDetailView, stdout: TextIO, *, as_json: bool, note: str) -> None:
     if as_json:
-        stdout.write(_json(view.to_dict(), indent=None) + "\n")
+        echo(visible_json(_json(view.to_dict(), indent=None)), file=stdout)
         if note:
-            click.echo(note, err=True)
+            echo(note, err=True)
         return
     colour = {JobStatus.COMPLETED: "green", JobStatus.FAILED: "red"}.get(view.status, "yellow")
     nodes = format_count(sum(view.counts.values()), "node")
     attempts = format_count(view.attempts, "attempt")
     head = f"{view.status} in {duration(view.duration_seconds or 0.0)}"
-    click.echo(click.style(head, fg=colour, bold=True) + f"  {nodes}, {attempts}", err=True)
+    echo(style(head, fg=colour, bold=True) + f"  {nodes}, {attempts}", err=True)
     if view.error is not None:
-        click.echo(click.style(str(view.error["message"]), fg="red"), err=True)
+        echo(style(str(view.error["message"]), fg="red"), err=True)
     if note:
-        click.echo(click.style(note, fg="yellow"), err=True)
+        echo(style(note, fg="yellow"), err=True)
     if view.result is not None:
         console = open_console(stdout)
         text = _json(view.result, indent=2)
         if console.is_terminal:
             console.print(JSON(text))
         else:
-            stdout.write(text + "\n")
+            echo(visible_json(text), file=stdout)
 
 
 def _json(value: JsonValue, *, indent: int | None) -> str:

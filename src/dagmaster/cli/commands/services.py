@@ -23,6 +23,7 @@ from dagmaster.host.connection_backoff import ConnectionBackoff
 from dagmaster.ports.queue_names import QUEUE_RULE, is_queue_name
 from dagmaster.ports.recycle_reasons import EXIT_SENTENCES
 from dagmaster.sdk.command_line import data_dir_option
+from dagmaster.sdk.terminal import echo
 from dagmaster.telemetry.logs import LogFormat
 
 if TYPE_CHECKING:
@@ -295,7 +296,7 @@ async def _run_until_stopped(
 
     def stop() -> None:
         if stopped.is_set():
-            click.echo("exiting at once", err=True)
+            echo("exiting at once", err=True)
             os._exit(INTERRUPTED)
         stopped.set()
         if service is not None:
@@ -326,7 +327,7 @@ async def _run_until_stopped(
         announce("is ready")
         if with_parent:
             # Whatever the level of the log: the parent waits for this line.
-            click.echo(READY_LINE)
+            echo(READY_LINE)
     ready.cancel()
     await running
     announce("has stopped")

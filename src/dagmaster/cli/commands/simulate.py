@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import shlex
 import sys
@@ -31,6 +30,7 @@ from dagmaster.cli.options import (
 from dagmaster.cli.render.events import event_colour
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
 from dagmaster.sdk.command_line import json_option
+from dagmaster.sdk.terminal import echo, echo_json, style
 from dagmaster.simulation.answers import answer_all
 from dagmaster.simulation.case import Case
 from dagmaster.simulation.world import calm, simulate
@@ -160,7 +160,7 @@ def _storm(replay: str, case: Case, seeds: range, *, as_json: bool) -> int:
     has_completed = summary.statuses["COMPLETED"] > 0
     without_faults = None if summary.violation or has_completed else calm(seeds[0], case)
     if as_json:
-        click.echo(json.dumps(_summary_document(summary, without_faults)))
+        echo_json(_summary_document(summary, without_faults))
     else:
         _print_summary(replay, summary, time.monotonic() - started)
         if without_faults is not None:
@@ -175,11 +175,11 @@ def _simulate_all(case: Case, seeds: range, *, show_progress: bool) -> StormSumm
         summary.add(simulate(seed, case))
         if show_progress and summary.schedules % 10 == 0:
             progress = f"{summary.schedules:,} of {len(seeds):,} schedules, {summary.faults:,} faults"
-            click.echo(f"\r{progress} ", nl=False, err=True)
+            echo(f"\r{progress} ", nl=False, err=True)
         if summary.violation is not None:
             break
     if show_progress:
-        click.echo("\r\033[K", nl=False, err=True)
+        echo("\r\033[K", nl=False, err=True)
     return summary
 
 
@@ -202,16 +202,16 @@ def _summary_document(summary: StormSummary, without_faults: Outcome | None) -> 
 def _print_summary(replay: str, summary: StormSummary, seconds: float) -> None:
     statuses = ", ".join(f"{count:,} {status}" for status, count in summary.statuses.most_common())
     schedules = f"{summary.schedules:,} schedules with {summary.faults:,} faults in {seconds:.1f} s"
-    click.echo(f"{schedules}. Finished jobs: {statuses}.")
+    echo(f"{schedules}. Finished jobs: {statuses}.")
     for (node, reason), count in summary.reasons.most_common(1):
         share = f"{count:,} of {summary.statuses['FAILED']:,} failed jobs"
-        click.echo(f"The most common reason ({share}): {_format_reason(node, reason)}")
+        echo(f"The most common reason ({share}): {_format_reason(node, reason)}")
     if summary.violation is None:
-        click.echo(click.style("No invariant was violated.", fg="green", bold=True))
+        echo(style("No invariant was violated.", fg="green", bold=True))
         return
     _print_trace(summary.violation, LAST_LINES)
     _print_outcome(summary.violation)
-    click.echo(f"\nTo replay it: {replay} --seed {summary.violation.seed} --trace", err=True)
+    echo(f"\nTo replay it: {replay} --seed {summary.violation.seed} --trace", err=True)
 
 
 def _print_warning(replay: str, without_faults: Outcome) -> None:
@@ -219,8 +219,8 @@ def _print_warning(replay: str, without_faults: Outcome) -> None:
     reasons = "; ".join(_format_reason(*reason) for reason in dict.fromkeys(failure_reasons(without_faults)))
     statuses = ", ".join(without_faults.statuses.values())
     message = f"WARNING: no job completed in any schedule, so little was tested. Without faults: {statuses}"
-    click.echo(click.style(f"{message}{': ' if reasons else '.'}{reasons}", fg="red", bold=True), err=True)
-    click.echo(f"Its history: {replay} --seed {without_faults.seed}", err=True)
+    echo(style(f"{message}{': ' if reasons else '.'}{reasons}", fg="red", bold=True), err=True)
+    echo(f"Its history: {replay} --seed {without_faults.seed}", err=True)
 
 
 def failure_reasons(outcome: Outcome) -> list[tuple[str | None, str]]:
@@ -256,7 +256,7 @@ def _replay(outcome: Outcome, *, as_json: bool, is_traced: bool) -> int:
             "history": history,
             "trace": trace,
         }
-        click.echo(json.dumps(document))
+        echo_json(document)
     else:
         if is_traced:
             _print_trace(outcome, len(outcome.trace))
@@ -270,24 +270,20 @@ def _print_history(outcome: Outcome) -> None:
     workflow_ids = {workflow_id for _, workflow_id, _ in outcome.story}
     for at, workflow_id, event in outcome.story:
         prefix = f"{workflow_id}  " if len(workflow_ids) > 1 else ""
-        sentence = click.style(event_sentence(event), fg=event_colour(event.type, event.data))
-        click.echo(f"{at:9.3f} s  {prefix}{sentence}")
+        sentence = style(event_sentence(event), fg=event_colour(event.type, event.data))
+        echo(f"{at:9.3f} s  {prefix}{sentence}")
 
 
 def _print_trace(outcome: Outcome, lines: int) -> None:
     if len(outcome.trace) > lines:
-        click.echo(f"… {len(outcome.trace) - lines:,} lines before")
+        echo(f"… {len(outcome.trace) - lines:,} lines before")
     for at, process, message in outcome.trace[-lines:]:
-        click.echo(f"{at:9.3f} s  {process:<15}  {message}")
+        echo(f"{at:9.3f} s  {process:<15}  {message}")
 
 
 def _print_outcome(outcome: Outcome) -> None:
     if outcome.violation is None:
         statuses = ", ".join(outcome.statuses.values())
-        click.echo(f"Seed {outcome.seed}: {outcome.steps} faults; {statuses}. No invariant was violated.")
+        echo(f"Seed {outcome.seed}: {outcome.steps} faults; {statuses}. No invariant was violated.")
     else:
-        click.echo(
-            click.style(
-                f"Seed {outcome.seed} violates an invariant: {outcome.violation}", fg="red", bold=True
-            )
-        )
+        echo(style(f"Seed {outcome.seed} violates an invariant: {outcome.violation}", fg="red", bold=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import sys
 from dataclasses import replace
@@ -30,6 +29,7 @@ from dagmaster.cli.system import open_session
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
 from dagmaster.ports.job_options import DEFAULTS, SUBMITTER_OPTIONS
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json, style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -169,15 +169,15 @@ def _submit_one(session: Session, request: JobRequest, *, wait: bool, as_json: b
 
 def _print_result(result: SubmitResult, *, as_json: bool, wait: bool) -> None:
     if as_json:
-        click.echo(json.dumps(result.to_dict(), ensure_ascii=False))
+        echo_json(result.to_dict())
         return
     noun = "job" if result.is_new else "this idempotency key was used before: job"
-    click.echo(f"{noun} {click.style(result.job_id, bold=True)} of {result.workflow_id}", err=True)
+    echo(f"{noun} {style(result.job_id, bold=True)} of {result.workflow_id}", err=True)
     if not wait:
-        click.echo(f"To watch it: dagmaster jobs watch {result.job_id}", err=True)
+        echo(f"To watch it: dagmaster jobs watch {result.job_id}", err=True)
         if not sys.stdout.isatty():
             # For a script: JOB=$(dagmaster submit …)
-            click.echo(result.job_id)
+            echo(result.job_id)
 
 
 # ── Batches ──
@@ -190,16 +190,16 @@ def _submit_batch(session: Session, requests: Sequence[JobRequest], *, as_json: 
     results = session.run(lambda system: system.call(submit_jobs, requests), migrate=True)
     failed = [number for number, result in enumerate(results, 1) if result.outcome is SubmitOutcome.ERROR]
     if as_json:
-        click.echo(json.dumps([result.to_dict() for result in results], ensure_ascii=False))
+        echo_json([result.to_dict() for result in results])
         return BAD_INPUT if failed else COMPLETED
     for number, result in enumerate(results, 1):
         if result.error is None:
-            click.echo(result.job_id)
+            echo(result.job_id)
         else:
-            click.echo(f"line {number}: {result.error['code']}: {_describe_error(result.error)}", err=True)
+            echo(f"line {number}: {result.error['code']}: {_describe_error(result.error)}", err=True)
     existing = sum(result.outcome is SubmitOutcome.EXISTING for result in results)
     counts = f"{len(results) - len(failed) - existing} accepted, {existing} existing, {len(failed)} rejected"
-    click.echo(counts, err=True)
+    echo(counts, err=True)
     return BAD_INPUT if failed else COMPLETED
 
 

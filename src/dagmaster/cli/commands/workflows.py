@@ -19,6 +19,7 @@ from dagmaster.cli.options import (
 from dagmaster.cli.system import find_server
 from dagmaster.errors import WorkflowInvalid
 from dagmaster.sdk.command_line import json_option
+from dagmaster.sdk.terminal import echo, echo_json, style
 from dagmaster.text_format import format_count, format_list
 
 
@@ -71,15 +72,15 @@ def validate(
     results = validate_files(files, handlers, allow_missing_handlers=allow_missing_handlers)
     invalid = sum(not result.is_valid for result in results)
     if as_json:
-        click.echo(json.dumps([result.to_dict() for result in results], ensure_ascii=False))
+        echo_json([result.to_dict() for result in results])
         return BAD_INPUT if invalid else COMPLETED
     for result in results:
         print_problems(result.problems)
         if result.is_valid:
-            click.echo(f"{click.style('ok', fg='green', bold=True)}  {result.file}")
+            echo(f"{style('ok', fg='green', bold=True)}  {result.file}")
     count = format_count(len(results), "workflow")
     summary = f"{invalid} of {count} cannot run" if invalid else f"{count}, no errors"
-    click.echo(summary, err=True)
+    echo(summary, err=True)
     return BAD_INPUT if invalid else COMPLETED
 
 
@@ -161,7 +162,7 @@ def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
     _write(texts[first.workflow_id], output)
     if called:
         names = format_list([one.workflow_id for one in called])
-        click.echo(
+        echo(
             f"it runs {names}: export these next to it, or all at once to a folder (-o FOLDER)", err=True
         )
     return COMPLETED
@@ -202,10 +203,10 @@ def _make_folder(folder: pathlib.Path) -> None:
 
 def _write(text: str, output: pathlib.Path | None) -> None:
     if output is None:
-        click.echo(text, nl=not text.endswith("\n"))
+        echo(text, nl=not text.endswith("\n"))
         return
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise click.ClickException(f"{output}: {error.strerror or error}") from error
-    click.echo(f"wrote {output}", err=True)
+    echo(f"wrote {output}", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import sys
 
@@ -15,6 +14,7 @@ from dagmaster.cli.options import handlers_option, modules_with_tasks, print_pro
 from dagmaster.cli.system import on_system, open_session
 from dagmaster.errors import WorkflowInvalid
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json, style
 from dagmaster.text_format import format_count
 
 
@@ -75,14 +75,14 @@ def push(
             migrate=True,
         )
     if as_json:
-        click.echo(json.dumps([result.to_dict() for result in published], ensure_ascii=False))
+        echo_json([result.to_dict() for result in published])
         return COMPLETED
     for result in published:
         colour = None if result.outcome == "unchanged" else "green"
         note = "; running jobs keep the content they have" if result.outcome == "replaced" else ""
         active = "" if result.is_active else ", not active"
         name = f"{result.workflow_id} v{result.version}"
-        click.echo(f"{click.style(result.outcome.value, fg=colour, bold=True)}  {name}{note}{active}")
+        echo(f"{style(result.outcome.value, fg=colour, bold=True)}  {name}{note}{active}")
     return COMPLETED
 
 
@@ -105,8 +105,8 @@ def activate(workflow_id: str, version: int, *, as_json: bool, data_dir: pathlib
 
     result = on_system(data_dir, lambda system: system.call(activate_version, workflow_id, version))
     if as_json:
-        click.echo(json.dumps(result.to_dict(), ensure_ascii=False))
+        echo_json(result.to_dict())
         return COMPLETED
     before = "" if result.previous_version is None else f" (before: v{result.previous_version})"
-    click.echo(f"new jobs of {workflow_id} get v{version}{before}")
+    echo(f"new jobs of {workflow_id} get v{version}{before}")
     return COMPLETED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +10,7 @@ from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import page_options
 from dagmaster.cli.system import on_system
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json
 
 if TYPE_CHECKING:
     import pathlib
@@ -44,19 +44,19 @@ def list_workflows(
 
     page = on_system(data_dir, query)
     if as_json:
-        click.echo(json.dumps(page.to_dict(), ensure_ascii=False))
+        echo_json(page.to_dict())
         return COMPLETED
     if page.items:
-        from dagmaster.cli.render.text import print_page
         from dagmaster.cli.render.workflow_page import workflows_table
+        from dagmaster.sdk.terminal import print_page
 
         print_page([workflows_table(page.items)])
     elif tag is not None:
-        click.echo(f"no published workflow has the tag {tag!r}", err=True)
+        echo(f"no published workflow has the tag {tag!r}", err=True)
     else:
-        click.echo("no workflow is published. Publish some: dagmaster workflows push workflows/", err=True)
+        echo("no workflow is published. Publish some: dagmaster workflows push workflows/", err=True)
     if page.next_cursor is not None:
-        click.echo(f"there are more: add --cursor {page.next_cursor}", err=True)
+        echo(f"there are more: add --cursor {page.next_cursor}", err=True)
     return COMPLETED
 
 
@@ -90,12 +90,12 @@ def show(
     if as_yaml:
         from dagmaster.authoring.yaml.writer import write_yaml
 
-        click.echo(write_yaml(view.definition), nl=False)
+        echo(write_yaml(view.definition), nl=False)
     elif as_json:
-        click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
+        echo_json(view.to_dict())
     else:
-        from dagmaster.cli.render.text import print_page
         from dagmaster.cli.render.workflow_page import workflow_page
+        from dagmaster.sdk.terminal import print_page
 
         print_page(workflow_page(view))
     return COMPLETED

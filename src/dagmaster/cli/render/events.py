@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-import click
-
 from dagmaster.ports.audit_events import EventType
+from dagmaster.sdk.terminal import style
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,8 +33,8 @@ _WIDTH: Final = max(len(kind.value) for kind in EventType)
 def event_line(event: EventView) -> str:
     """Format an event: number, local time, type, sentence."""
     at = time.strftime("%H:%M:%S", time.localtime(event.at)) + f".{int(event.at % 1 * 1000):03d}"
-    number = click.style(f"{event.seq:>5}", fg="bright_black")
-    kind = click.style(event.type.ljust(_WIDTH), fg=event_colour(event.type, event.data))
+    number = style(f"{event.seq:>5}", fg="bright_black")
+    kind = style(event.type.ljust(_WIDTH), fg=event_colour(event.type, event.data))
     return f"{number}  {at}  {kind}  {event.sentence}"
 
 

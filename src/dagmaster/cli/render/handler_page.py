@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from dagmaster.sdk.terminal import echo, style
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
@@ -16,17 +15,17 @@ def print_handlers(documents: Sequence[Mapping[str, Any]]) -> None:
     width = max((len(document["name"]) for document in documents), default=0)
     for document in documents:
         first_line = document["description"].strip().split("\n", 1)[0]
-        click.echo(f"{click.style(document['name'].ljust(width), bold=True)}  {first_line}".rstrip())
+        echo(f"{style(document['name'].ljust(width), bold=True)}  {first_line}".rstrip())
     count = format_count(len(documents), "handler")
-    click.echo(f"\n{count}. `dagmaster handlers show NAME` shows the params of one.", err=True)
+    echo(f"\n{count}. `dagmaster handlers show NAME` shows the params of one.", err=True)
 
 
 def print_handler(document: Mapping[str, Any]) -> None:
     """Print a handler: what is published of it, and which live workers have it if that is known."""
     origin = f", {document['module']}" if document["module"] else ""
-    click.echo(click.style(document["name"], bold=True) + f"  (version {document['version']}{origin})")
+    echo(style(document["name"], bold=True) + f"  (version {document['version']}{origin})")
     if document["description"]:
-        click.echo(f"\n{document['description']}")
+        echo(f"\n{document['description']}")
     timeout, retry, workers = document["timeout_seconds"], document["retry"], document.get("workers")
     others = document.get("other_versions", ())
     facts = [
@@ -37,29 +36,29 @@ def print_handler(document: Mapping[str, Any]) -> None:
         ("workers", None if workers is None else f"{format_count(workers, 'live worker')} with this version"),
         ("versions", ", ".join((document["version"], *others)) if others else ""),
     ]
-    click.echo("")
+    echo("")
     for label, value in facts:
         if value:
-            click.echo(f"  {label:<10} {value}")
+            echo(f"  {label:<10} {value}")
     _print_fields("Params", document["params"])
     _print_fields("Output", document["output"])
 
 
 def _print_fields(title: str, schema: Mapping[str, Any] | None) -> None:
-    click.echo(f"\n{title}:")
+    echo(f"\n{title}:")
     if schema is None:
-        click.echo("  not declared: anything is accepted")
+        echo("  not declared: anything is accepted")
         return
     from dagmaster.authoring.schema_description import REQUIRED, describe_fields
 
     fields = describe_fields(schema)
     if not fields:
-        click.echo("  none")
+        echo("  none")
         return
     width = max(len(field.name) for field in fields)
     for field in fields:
         default = field.default if field.default in ("", REQUIRED) else f"default {field.default}"
         details = ", ".join(filter(None, (field.kind, field.limits, default if title == "Params" else "")))
-        click.echo(f"  {click.style(field.name.ljust(width), bold=True)}  {details}")
+        echo(f"  {style(field.name.ljust(width), bold=True)}  {details}")
         if field.description:
-            click.echo(f"  {'':<{width}}  {click.style(field.description, dim=True)}")
+            echo(f"  {'':<{width}}  {style(field.description, dim=True)}")

@@ -9,13 +9,13 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-import click
 from rich.live import Live
 from rich.text import Text
 
 from dagmaster.application.views import TERMINAL_NODE, NodeStatus
 from dagmaster.cli.render.job import FanOutLine, JobLine, NodeLine, screen
 from dagmaster.cli.render.tree import Tree
+from dagmaster.sdk.terminal import echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -153,7 +153,7 @@ class PlainDisplay:
         """Do nothing: nothing was paused."""
 
     def note(self, sentence: str) -> None:
-        click.echo(sentence, err=True)
+        echo(sentence, err=True)
 
     def turn(self, update: TurnUpdate) -> None:
         """Print the decisions of a turn, and how many children of fan-outs have finished."""
@@ -183,7 +183,7 @@ class PlainDisplay:
             self._print(f"{prefix}{fan_out}: {finished} of {children.total} children finished{failed}")
 
     def _print(self, sentence: str) -> None:
-        click.echo(f"{time.monotonic() - self.started_at:8.2f}s  {sentence}", err=True)
+        echo(f"{time.monotonic() - self.started_at:8.2f}s  {sentence}", err=True)
 
 
 class NoDisplay(PlainDisplay):

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.ports.recycle_reasons import EXIT_SENTENCES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import TextIO
+    from collections.abc import Iterator
 
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
     from dagmaster.json_types import JsonValue
 
@@ -23,19 +22,6 @@ _HOURS_A_DAY: Final = 24
 _KILO: Final = 1000
 _EXACT_RATE: Final = 10
 """Lower rates have a decimal."""
-
-
-def open_console(file: TextIO | None = None, *, stderr: bool = False, width: int | None = None) -> Console:
-    """Return a console that prints text as it is: data may look like rich's markup (`[/x]`) or emoji."""
-    from rich.console import Console
-
-    return Console(file=file, stderr=stderr, width=width, markup=False, emoji=False)
-
-
-def print_page(page: Iterable[RenderableType]) -> None:
-    from rich.console import Group
-
-    open_console().print(Group(*page))
 
 
 def duration(seconds: float) -> str:

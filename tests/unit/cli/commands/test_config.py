@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagmaster.cli.commands.config import config, table
+from dagmaster.sdk.terminal import printable
 from dagmaster.settings import Settings, read_settings, show_settings
 from dagmaster.settings.aliases import ALIASES
 
@@ -98,4 +99,4 @@ def test_the_table_fits_the_screen(monkeypatch, width):
     for name in ("HOST", "PORT", "USER", "PASSWORD", "DB"):
         monkeypatch.setenv(f"POSTGRES_{name}", "1")
     for line in table(show_settings(read_settings(services=True)), width):
-        assert len(re.sub(r"\x1b\[\d+m", "", line)) <= width, line
+        assert len(re.sub(r"\x1b\[\d+m", "", printable(line))) <= width, line

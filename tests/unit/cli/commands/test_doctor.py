@@ -31,6 +31,7 @@ from dagmaster.ports.database_facts import (
     WaitingTasks,
 )
 from dagmaster.ports.schema_admin import ROLES
+from dagmaster.sdk.terminal import printable
 from dagmaster.settings import read_settings
 from dagmaster.settings.aliases import ALIASES
 from dagmaster.store.embedded.inspection import lock_holders
@@ -622,7 +623,7 @@ def test_missing_binaries_are_bad_only_if_they_are_needed(monkeypatch, url, grad
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_finding_is_printed_with_its_sign_and_below_it_the_remedy(width):
     finding = rules.bad("database", "word " * 40, "repair " * 40)
-    lines = [re.sub(r"\x1b\[\d+m", "", line) for line in command.render_lines(finding, width)]
+    lines = [re.sub(r"\x1b\[\d+m", "", printable(line)) for line in command.render_lines(finding, width)]
     assert lines[0].startswith("✘ database    word")
     assert sum(line.strip().startswith("→ repair") for line in lines) == 1
     assert max(map(len, lines)) <= width

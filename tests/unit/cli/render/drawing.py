@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Group
 
-from dagmaster.cli.render.text import open_console
+from dagmaster.sdk.terminal import open_console
 
 
 def drawn(*parts: Any, width: int = 80) -> str:
