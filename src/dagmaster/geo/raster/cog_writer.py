@@ -43,6 +43,7 @@ Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
 _FULL_CIRCLE: Final = 360.0
 _WITH_PREDICTOR: Final = ("DEFLATE", "ZSTD", "LZW")
 _PREDICTOR_BITS: Final = ("8", "16", "32", "64")
+_OF_COMPLEX: Final = ("nearest", "average", "mode", "rms")
 _WITH_LEVEL: Final = ("DEFLATE", "ZSTD")
 _TEMPORARY_OVERVIEWS: Final = {"ZSTD_LEVEL_OVERVIEW": 1}
 """GDAL compresses overviews into a temporary file first, at level 9 by default: a fifth of all CPU time
@@ -69,6 +70,10 @@ class CogOptions:
     def creation_options(self, source: DatasetReader | Any, share: Share) -> dict[str, Any]:
         is_complex = any("complex" in dtype for dtype in source.dtypes)
         resampling = _default_resampling(source) if self.resampling == "auto" else self.resampling
+        if is_complex and resampling not in _OF_COMPLEX:
+            raise invalid_input(
+                f"overviews of complex numbers cannot be resampled by {resampling}: use {', '.join(_OF_COMPLEX)}"
+            )
         options: dict[str, Any] = {
             "COMPRESS": self.compression,
             "BLOCKSIZE": self.tile_size,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -83,6 +83,29 @@ def parse(value: bytes | str) -> Shape:
 def linearize(shape: Shape, step_degrees: float) -> bytes:
     """Return the geometry as WKB of lines and polygons. No chord spans more than this angle."""
     return _encode(_linear_shape(shape, math.radians(step_degrees)))
+
+
+def without_short_lines(shape: Shape) -> bytes | None:
+    """Return the geometry as WKB without lines of one point, which shapely does not know; None if it has none."""
+    return _encode(_without_short(shape)) if _has_short(shape) else None
+
+
+def _has_short(shape: Shape) -> bool:
+    if shape.kind == _LINE:
+        return len(shape.points) == 1
+    # The rings of a polygon are no lines.
+    return shape.kind in (_MULTILINE, _COLLECTION) and any(map(_has_short, shape.members))
+
+
+def _without_short(shape: Shape) -> Shape:
+    if shape.kind == _LINE:
+        return replace(shape, points=shape.points[:0])
+    members = [
+        _without_short(member) if _has_short(member) else member
+        for member in shape.members
+        if not (member.kind == _LINE and _has_short(member))
+    ]
+    return replace(shape, members=members)
 
 
 def _linear_shape(shape: Shape, step: float) -> Shape:

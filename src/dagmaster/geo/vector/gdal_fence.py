@@ -33,6 +33,8 @@ _OPTIONS: Final = {
     "OGR_SQLITE_LIST_VIRTUAL_OGR": "NO",
     "ALLOW_OGR_SQL_FUNCTIONS_FROM_TRIGGER_AND_VIEW": "NO",
     "OGR_SQLITE_LOAD_EXTENSIONS": None,
+    # FlatGeobuf: GDAL's own Arrow reader reads columns of bytes wrongly (3.12: 32767 instead of -1).
+    "OGR_FLATGEOBUF_STREAM_BASE_IMPL": "YES",
     # Above GDAL's default of 200 MB per object: the file size has its own limit.
     "OGR_GEOJSON_MAX_OBJ_SIZE": "500",
 }

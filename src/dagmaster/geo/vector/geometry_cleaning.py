@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from dagmaster.geo.vector.models import GeometryRules
 
+_SHORT_LINE: Final = "Line with fewer than two points"
 MAX_PROBLEMS: Final = 20
 """How many problems are listed. All are counted."""
 MAX_LONGITUDE: Final = 3 * 360.0
@@ -62,8 +63,11 @@ class GeometryCleaner:
         if self._rules.heights == "drop":
             self.report.counts["heights_dropped"] += int(shapely.has_z(geometries).sum())
             geometries = shapely.force_2d(geometries)
-        self._check_missing(geometries, is_kept, row)
+        is_empty = shapely.is_empty(geometries)
+        self._check_missing(geometries, is_kept, row, shapely.is_missing(geometries) | is_empty)
         geometries = self._repair_invalid(geometries, row, "")
+        # A line whose points are all equal is empty when it is repaired.
+        self._check_missing(geometries, is_kept, row, shapely.is_empty(geometries) & ~is_empty)
         if self._clip_area is not None:
             geometries = self._clip(geometries, is_kept)
         geometries = self._reproject(geometries, row)
@@ -109,6 +113,9 @@ class GeometryCleaner:
         linear = self._linearize(value, row)
         if linear is not None:
             return self._decode_one(shapely.from_wkb, linear, row)
+        longer = self._drop_short_lines(value, row)
+        if longer is not None:
+            return self._decode_one(shapely.from_wkb, longer, row)
         geometry = decode(value, on_invalid="fix")
         if geometry is None:
             raise invalid_input(
@@ -124,6 +131,25 @@ class GeometryCleaner:
         self.report.counts["closed"] += 1
         self.report.add_problem(row, "Ring not closed")
         return geometry
+
+    def _drop_short_lines(self, value: bytes | str, row: int) -> bytes | None:
+        """Return a geometry without its lines of one point; None if it has none."""
+        try:
+            encoded = curves.without_short_lines(curves.parse(value))
+        except ValueError:
+            return None
+        if encoded is None:
+            return None
+        if self._rules.invalid == "fail":
+            raise invalid_input(
+                f"feature {row + 1:,} has a line with fewer than two points: set invalid: repair to empty it,"
+                " or correct it"
+            )
+        # One point is no line at all, so it is emptied even under `report`.
+        self.report.invalid[_SHORT_LINE] += 1
+        self.report.counts["collapsed"] += 1
+        self.report.add_problem(row, _SHORT_LINE)
+        return encoded
 
     def _linearize(self, value: bytes | str, row: int) -> bytes | None:
         """Return a geometry with arcs, or a surface, as WKB of simple features; None if it is neither."""
@@ -158,19 +184,20 @@ class GeometryCleaner:
             geometries[index] = flat
         return geometries
 
-    def _check_missing(self, geometries: Any, is_kept: Any, row: int) -> None:
-        is_null, is_empty = shapely.is_missing(geometries), shapely.is_empty(geometries)
+    def _check_missing(self, geometries: Any, is_kept: Any, row: int, is_affected: Any) -> None:
+        """Apply the rule for features without a geometry to those that are affected."""
+        is_null = shapely.is_missing(geometries) & is_affected
         self.report.counts["null_geometry"] += int(is_null.sum())
-        self.report.counts["empty_geometry"] += int(is_empty.sum())
-        for index in np.flatnonzero(is_null | is_empty).tolist():
+        self.report.counts["empty_geometry"] += int((is_affected & ~is_null).sum())
+        for index in np.flatnonzero(is_affected).tolist():
             if self._rules.missing_geometry == "fail":
                 raise invalid_input(
                     f"feature {row + index + 1:,} has no geometry: set missing_geometry: keep or drop"
                 )
             self.report.add_problem(row + index, "no geometry" if is_null[index] else "empty geometry")
         if self._rules.missing_geometry == "drop":
-            is_kept &= ~(is_null | is_empty)
-            self.report.counts["dropped"] += int((is_null | is_empty).sum())
+            is_kept &= ~is_affected
+            self.report.counts["dropped"] += int(is_affected.sum())
 
     def _repair_invalid(self, geometries: Any, row: int, stage: str) -> Any:
         is_invalid = ~(shapely.is_valid(geometries) | shapely.is_missing(geometries))

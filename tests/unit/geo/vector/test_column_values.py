@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import struct
+import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyogrio
@@ -265,3 +268,35 @@ def test_integers_are_recognised_wherever_a_read_ends(
 
 def write_number(number: float) -> str:
     return "1" + "0" * 5000 if number == 10**5000 else repr(number)
+
+
+def flatgeobuf_with_bytes(values: list[int]) -> bytes:
+    """Return a FlatGeobuf file with a column of signed bytes, which GDAL does not write.
+
+    It is made of one that GDAL wrote with a column of two bytes: the type in the header, and each value.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.fgb")
+        points = np.array([WKB] * len(values), dtype=object)
+        numbers = [np.full(len(values), 0x0101, dtype="int16")]
+        pyogrio.raw.write(
+            path, points, numbers, ["n"], geometry_type="Point", crs="EPSG:4326", driver="FlatGeobuf", SPATIAL_INDEX="NO"
+        )  # fmt: skip
+        data = bytearray(path.read_bytes())
+    (header_size,) = struct.unpack_from("<I", data, 8)
+    # A column: its type (3: short, 0: byte), then the offset and the text of its name.
+    at = data.index(b"n\0", 12, 12 + header_size)
+    kind = data.rindex(3, 12, at)
+    data[kind] = 0
+    head, tail = bytes(data[: 12 + header_size]), bytes(data[12 + header_size :])
+    for value in values:
+        # The length of a feature's properties, the number of its column, and the value.
+        tail = tail.replace(bytes.fromhex("0400000000000101"), bytes([3, 0, 0, 0, 0, 0, value % 256, 0]), 1)
+    return head + tail
+
+
+def test_signed_bytes_of_flatgeobuf_stay_signed(services: FolderServices):
+    values = [-1, 0, 127, -128]
+    (services.folder / "x.fgb").write_bytes(flatgeobuf_with_bytes(values))
+    types, columns_read = load(services, str(services.folder / "x.fgb"))
+    assert (types["n"], columns_read["n"]) == ("integer", values)
