@@ -19,7 +19,10 @@ class RecycleReason(StrEnum):
 EXIT_CODES: Final[Mapping[RecycleReason, int]] = {RecycleReason.UNSTOPPABLE: 80, RecycleReason.MEMORY: 81}
 """No codes of sysexits (64 to 78): a supervisor can tell a recycled worker from a broken one."""
 
+REASON_SENTENCES: Final[Mapping[str, str]] = {
+    RecycleReason.UNSTOPPABLE: "could not stop a handler",
+    RecycleReason.MEMORY: "reached its memory limit",
+}
 EXIT_SENTENCES: Final[Mapping[int, str]] = {
-    EXIT_CODES[RecycleReason.UNSTOPPABLE]: "could not stop a handler",
-    EXIT_CODES[RecycleReason.MEMORY]: "reached its memory limit",
+    code: REASON_SENTENCES[reason] for reason, code in EXIT_CODES.items()
 }

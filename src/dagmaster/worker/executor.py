@@ -28,6 +28,7 @@ from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.execution_mode import ExecutionMode, execution_mode
 from dagmaster.worker.handler_call import run_on_loop, run_on_thread
+from dagmaster.worker.loop_threads import until_calls_end
 from dagmaster.worker.options import ExecutorLimits
 from dagmaster.worker.process_protocol import AddNodesRequest, encode_task, frame
 from dagmaster.worker.task_lines import log_task
@@ -258,11 +259,16 @@ class _Run:
         return self.message.timeout_seconds or self._spec.timeout_seconds or DEFAULT_TIMEOUT_SECONDS
 
     async def _work_on_loop(self) -> Outcome:
-        token = TASK_LOG.set(self._log)
+        log = self._log
+        token = TASK_LOG.set(log)
         try:
-            return await run_on_loop(
+            outcome = await run_on_loop(
                 self._spec, self._context, self.message.params, own=self.message.own_params
             )
+            if self._ending is not None and self._on_abandon is not None and log is not None:
+                # Threads that do not end within the grace period are abandoned with their task.
+                await until_calls_end(log)
+            return outcome
         finally:
             TASK_LOG.reset(token)
 

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.recycle_reasons import EXIT_CODES, RecycleReason
@@ -29,16 +29,25 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 class Recycling:
     """Starts the shutdown of a worker once; while an operator drains it, not before that is withdrawn."""
 
-    def __init__(self, stop: Callable[[], None], is_draining: Callable[[], bool]) -> None:
+    def __init__(
+        self, stop: Callable[[], None], is_stopping: Callable[[], bool], is_draining: Callable[[], bool]
+    ) -> None:
         self._stop = stop
+        self._is_stopping = is_stopping
         self._is_draining = is_draining
         self._suspects: frozenset[str] = frozenset()
         self.reason: RecycleReason | None = None
+        # Python waits for threads when it ends.
+        self.has_abandoned = False
         self.memory_limit_mb = 0
 
     @property
     def exit_code(self) -> int:
         return 0 if self.reason is None else EXIT_CODES[self.reason]
+
+    def counters(self) -> dict[str, Any]:
+        """Return what heartbeats say of it, for the fleet."""
+        return {} if self.reason is None else {"recycling": self.reason.value}
 
     def on_unstoppable(self, task: TaskMessage, seconds: float) -> None:
         """Recycle, because a handler was abandoned that ignored a request to stop for so long."""
@@ -89,7 +98,8 @@ class Recycling:
         report.returns_to_queue = False
 
     def _begin(self, reason: RecycleReason, sentence: str, task: TaskMessage | None = None) -> None:
-        if self.reason is not None:
+        self.has_abandoned |= reason is RecycleReason.UNSTOPPABLE
+        if self.reason is not None or self._is_stopping():
             return
         self.reason = reason
         _LOGGER.error(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DatabaseUnavailable, StatementFailed
@@ -141,7 +141,7 @@ class ReportDelivery:
 
 
 def heartbeat_counters(
-    counters: Mapping[str, int],
+    counters: Mapping[str, Any],
     running: int,
     processes: int,
     busy: int,

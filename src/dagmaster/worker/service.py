@@ -95,24 +95,19 @@ class Worker:
         self._outlasting: frozenset[str] = frozenset()
         # A heartbeat that is answered after the deregistration finds no lease.
         self._is_deregistering = False
-        self._recycling = Recycling(self.stop, lambda: self._drain.is_requested)
+        self.recycling = Recycling(self.stop, self._stopping.is_set, lambda: self._drain.is_requested)
         self._imports = EntrypointImports(registry, self.held, self._enqueue)
         self._delivery = ReportDelivery(
             self.ledger, self.held, self.telemetry, self._flush, self.counters,
             back_off=self._back_off, enqueue=self._enqueue, on_delivery=self._on_delivery,
         )  # fmt: skip
-        self._delivery.judge = self._recycling.judge
+        self._delivery.judge = self.recycling.judge
 
     def stop(self) -> None:
         """Stop claiming; let running tasks finish and release the others."""
         self._stopping.set()
         self.source.wakeup.set()
         self._has_capacity.set()
-
-    @property
-    def exit_code(self) -> int:
-        """Return the exit code of the process: not 0 if a supervisor has to restart it."""
-        return self._recycling.exit_code
 
     async def run(self) -> None:
         """Run until stopped. During a database outage tasks keep running; they are reported afterwards."""
@@ -144,7 +139,7 @@ class Worker:
         if not self.options.shares_loop:
             loops.append(self._watch_loop())
         if self.options.recycles and self.options.memory_limit_mb:
-            loops.append(watch_memory(self.options.memory_limit_mb, self._processes, self._recycling))
+            loops.append(watch_memory(self.options.memory_limit_mb, self._processes, self.recycling))
         background = self._background = [asyncio.create_task(loop) for loop in loops]
         try:
             while not self._stopping.is_set():
@@ -177,7 +172,7 @@ class Worker:
         if not self.options.recycles:
             return None
         call_on_loop: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
-        return partial(call_on_loop, self._recycling.on_unstoppable)
+        return partial(call_on_loop, self.recycling.on_unstoppable)
 
     def _runner(self, executor: Executor) -> TaskRunner:
         return TaskRunner(
@@ -226,7 +221,7 @@ class Worker:
         for pool in pools:
             pool.release_waiting()
         await self._until_empty(budget.until_cancel(loop_time()))
-        self._recycling.suspect(self.held.in_this_process(self._running_seconds()))
+        self.recycling.suspect(self.held.in_this_process(self._running_seconds()))
         kill_seconds = budget.until_kill(loop_time())
         closing = [asyncio.create_task(pool.close(kill_seconds)) for pool in pools]
         await asyncio.wait(closing, timeout=budget.until_deregister(loop_time()))
@@ -395,7 +390,7 @@ class Worker:
                 return
             self._has_exclusive = self._has_exclusive or answer.has_exclusive
             has_changed = self._drain.follow(answer.drain, self.held, dict.fromkeys(self._pools.values()))
-            self._recycling.resume()
+            self.recycling.resume()
             if has_changed or answer.has_exclusive:
                 # The claim loop waits for a slot or for a notification.
                 self._has_capacity.set()
@@ -423,12 +418,12 @@ class Worker:
             log_blocked(tasks, blocker.task_id)
             self._delivery.add(blocker.reports(tasks, running))
             if self.options.recycles:
-                self._recycling.on_blocked(blocker.task)
+                self.recycling.on_blocked(blocker.task)
 
     def _heartbeat_counters(self) -> JsonObject:
         limit = 0 if self._processes is None else self._processes.limit
         return heartbeat_counters(
-            self.counters,
+            self.counters | self.recycling.counters(),
             len(self._running_seconds()),
             limit,
             self.held.in_processes,

@@ -23,6 +23,7 @@ from dagmaster.text_format import storable_text, visible_text
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
     from typing import TextIO
 
 FORMAT = "%(levelname)s %(name)s: %(message)s"
@@ -124,7 +125,7 @@ def _passes_level(record: logging.LogRecord, *, root_level: int) -> bool:
 class TaskLog:
     """Collects text on any thread and delivers it in order on the loop."""
 
-    __slots__ = ("_deliver", "_is_scheduled", "_loop", "_loop_thread", "_texts")
+    __slots__ = ("_deliver", "_is_scheduled", "_loop", "_loop_thread", "_texts", "calls")
 
     def __init__(
         self, deliver: Callable[[str], None], loop: asyncio.AbstractEventLoop, loop_thread: int
@@ -134,6 +135,8 @@ class TaskLog:
         self._loop_thread = loop_thread
         self._texts: deque[str] = deque()
         self._is_scheduled = False
+        # What the task runs on other threads.
+        self.calls: set[Future[Any]] = set()
 
     def write(self, text: str) -> None:
         self._texts.append(text)

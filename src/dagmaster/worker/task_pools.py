@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.host.clocks import loop_time
 from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.worker.loop_threads import LoopThreads
 from dagmaster.worker.options import GRACE_SECONDS, STALL_SECONDS
 from dagmaster.worker.task_lines import log_task
 
@@ -152,6 +153,7 @@ class ThreadedTaskPool:
         self._done = done
         self._service_loop = asyncio.get_running_loop()
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(LoopThreads(thread_name_prefix="dagmaster-async"))
         self._pool: TaskPool | None = None
         self._reports: deque[TaskReport] = deque()
         self._is_delivery_scheduled = False

@@ -232,7 +232,7 @@ class World:
     async def until_ended(self, worker: Worker) -> int:
         """Wait until a worker has ended by itself; return the code with which its process would exit."""
         await asyncio.wait_for(self._running.pop(worker), PATIENCE_SECONDS)
-        return worker.exit_code
+        return worker.recycling.exit_code
 
     async def _begin(self, service: Orchestrator | Worker) -> None:
         life = self._running[service] = asyncio.create_task(service.run())

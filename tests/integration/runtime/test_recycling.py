@@ -42,13 +42,17 @@ class Runaways:
         def ignores() -> None:
             self.release.wait()
 
+        @handler("leaves_a_thread", queue="q")
+        async def leaves_a_thread() -> None:
+            await asyncio.to_thread(self.release.wait)
+
         @handler("neighbour", queue="q")
         async def neighbour(ctx: HandlerContext) -> None:
             self.neighbour_runs.open()
             if ctx.attempt == 1:
                 await self.may_finish.wait()
 
-        self.handlers: list[Callable[..., Any]] = [spins, swallows, ignores, neighbour]
+        self.handlers: list[Callable[..., Any]] = [spins, swallows, ignores, leaves_a_thread, neighbour]
 
 
 @pytest.fixture
@@ -64,7 +68,7 @@ def flow(name: str, rest: str = "timeout_seconds: 1") -> str:
     return f"{{name: n, on_failure: continue, nodes: {{{nodes}}}}}"
 
 
-@pytest.mark.parametrize("name", ["spins", "swallows", "ignores"])
+@pytest.mark.parametrize("name", ["spins", "swallows", "ignores", "leaves_a_thread"])
 async def test_a_handler_that_cannot_be_stopped_costs_its_attempt_and_its_worker(
     world: World, runaways: Runaways, name: str
 ):
@@ -97,6 +101,21 @@ async def test_a_healthy_neighbour_finishes_before_its_worker_ends(
     assert await world.attempts(job, "b") == ["COMPLETED"]
 
 
+async def test_a_worker_that_was_asked_to_stop_exits_with_0_and_does_not_wait_for_a_thread(
+    world: World, runaways: Runaways
+):
+    await world.orchestrator()
+    worker = await world.worker(recycles=True, drain_seconds=0.5)
+    job = await world.submit("{name: n, nodes: {b: {handler: neighbour}, a: {handler: leaves_a_thread}}}")
+    await runaways.neighbour_runs.wait()
+    await world.until_claimed(2)
+    worker.stop()
+    assert await world.until_ended(worker) == 0
+    assert worker.recycling.has_abandoned
+    await world.send(job, "cancel")
+    await world.finished(job)
+
+
 async def test_a_cancelled_task_stays_cancelled(world: World, runaways: Runaways):
     await world.orchestrator()
     worker = await world.worker(recycles=True, drain_seconds=1.0)
@@ -115,7 +134,7 @@ async def test_of_several_suspects_of_a_full_memory_none_is_charged_and_each_is_
     worker = await world.worker(recycles=True, drain_seconds=1.0)
     job = await world.submit(flow("neighbour", ""))
     await runaways.neighbour_runs.wait()
-    worker._recycling.on_memory(950, 900)
+    worker.recycling.on_memory(950, 900)
     assert await world.until_ended(worker) == 81
     for node in "ab":
         assert await world.attempts(job, node) == ["LOST"]
@@ -130,7 +149,7 @@ async def test_the_only_suspect_of_a_full_memory_fails(world: World, runaways: R
     worker = await world.worker(recycles=True, drain_seconds=1.0)
     job = await world.submit("{name: n, nodes: {b: {handler: neighbour, retry: none}}}")
     await runaways.neighbour_runs.wait()
-    worker._recycling.on_memory(950, 900)
+    worker.recycling.on_memory(950, 900)
     assert await world.until_ended(worker) == 81
     report = await world.finished(job)
     error = report.nodes["b"]["error"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import logging
 import os
@@ -253,7 +254,7 @@ def serve(
     try:
         with open_database(settings, data_dir) as config:
             blobs = large_outputs(settings, blob_directory(settings, data_dir))
-            code = run_service(
+            code, must_exit = run_service(
                 _run_until_stopped(
                     name,
                     lambda: make(config, blobs, settings),
@@ -268,13 +269,15 @@ def serve(
             _LOGGER.error("%s", error, extra={"code": error.code})  # noqa: TRY400 - its sentence says all
             return OUTCOMES[error.category].exit_code
         raise CommandError(error) from error
-    if code in EXIT_SENTENCES:
+    if must_exit or code in EXIT_SENTENCES:
         _exit_at_once(code)
     return code
 
 
 def _exit_at_once(code: int) -> NoReturn:
-    """Exit without waiting for threads: there may be one that never ends."""
+    """Exit without waiting for threads: there is one that may never end."""
+    # Traces are exported here; threads are waited for after it.
+    atexit._run_exitfuncs()  # noqa: SLF001 - the only way to these functions
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)
@@ -288,7 +291,8 @@ async def _run_until_stopped(
     max_backoff_seconds: float,
     with_parent: bool,
     needs_schema: bool,
-) -> int:
+) -> tuple[int, bool]:
+    """Return the exit code, and whether the process has a thread that cannot be stopped."""
     from dagmaster.bootstrap import ensure_schema
 
     stopped = asyncio.Event()
@@ -318,7 +322,7 @@ async def _run_until_stopped(
             lambda: ensure_schema(config, migrate=config.is_embedded), backoff, stopped
         )
     if stopped.is_set():
-        return COMPLETED
+        return COMPLETED, False
     service = make()
     running = asyncio.create_task(service.run())
     ready = asyncio.create_task(service.ready.wait())
@@ -331,7 +335,9 @@ async def _run_until_stopped(
     ready.cancel()
     await running
     announce("has stopped")
-    return int(getattr(service, "exit_code", COMPLETED))
+    # Only a worker may have to be replaced.
+    recycling = getattr(service, "recycling", None)
+    return (COMPLETED, False) if recycling is None else (recycling.exit_code, recycling.has_abandoned)
 
 
 def _on_stdin(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

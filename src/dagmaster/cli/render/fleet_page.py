@@ -11,6 +11,7 @@ from rich.text import Text
 from dagmaster.application.left_services import is_settled, left_seconds
 from dagmaster.application.views import LeftJobsRecord, WorkerRecord
 from dagmaster.cli.render.text import DIM
+from dagmaster.ports.recycle_reasons import REASON_SENTENCES
 from dagmaster.text_format import age, format_count, format_list
 
 if TYPE_CHECKING:
@@ -89,6 +90,9 @@ def _host(service: OrchestratorRecord | WorkerRecord) -> Text:
         host.append(" drained", style="yellow")
     elif service.is_draining:
         host.append(" draining", style="yellow")
+    recycling = REASON_SENTENCES.get(str(service.counters.get("recycling")))
+    if recycling is not None:
+        host.append(f" {recycling}, restarts", style="red")
     return host
 
 

@@ -275,3 +275,8 @@ def test_a_workflow_is_drawn_without_the_defaults_of_secret_inputs():
         ["pin", "integer", "secret"],
         ["year", "integer", "default", "2026"],
     ]
+
+
+def test_a_worker_that_ends_itself_shows_why():
+    text = fleet_text(a_worker("light", is_draining=True, counters={"recycling": "unstoppable"}))
+    assert "draining could not stop a handler, restarts" in " ".join(text.split())
