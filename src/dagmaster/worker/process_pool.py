@@ -111,7 +111,7 @@ class HandlerProcesses:
         if supervisors:
             await asyncio.wait(supervisors, timeout=SHUTDOWN_SECONDS + KILL_SECONDS)
         if self._sweeper is not None:
-            await asyncio.to_thread(self._sweeper.communicate)
+            await asyncio.to_thread(_end_sweeper, self._sweeper)
 
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes if process.pid]
@@ -235,3 +235,12 @@ def _start_sweeper(mark: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # noqa: S603 - our own program
         command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True
     )
+
+
+def _end_sweeper(sweeper: subprocess.Popen[bytes]) -> None:
+    try:
+        sweeper.communicate(timeout=SHUTDOWN_SECONDS)
+    except subprocess.TimeoutExpired:
+        # A process that a handler of this process forked holds the pipe open.
+        sweeper.kill()
+        sweeper.wait()
