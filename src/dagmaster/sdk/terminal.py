@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ESCAPE: Final = "\x1b"
 _OWN_ESCAPE: Final = f"<{os.urandom(12).hex()}>"
-"""Stands for the escape character of `style` until `echo` has made the others visible. Nobody can guess it."""
+"""Stands for the escape character of `style` until `echo` has made the others visible. It is random."""
 
 
 def echo(
@@ -95,7 +95,7 @@ def _console_class() -> type[Console]:
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
-            """Return the segments of a renderable; also called for each part of a table, panel or live view."""
+            """Return the segments of a renderable, or of a part of a table, panel or live view."""
             for segment in super().render(renderable, options):
                 if segment.control is None:
                     yield Segment(visible_text(segment.text), segment.style)

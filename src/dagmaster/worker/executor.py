@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.engine.status import Isolation
-from dagmaster.errors import HandlerNotFound, PermanentError
+from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage, add_ending
 from dagmaster.sdk.handler_context import HandlerContext
@@ -39,6 +39,7 @@ from dagmaster.worker.task_outcomes import (
     failure_of,
     readable_progress,
     unknown_failure,
+    unknown_handler,
     unstoppable,
 )
 from dagmaster.worker.task_reports import NoReports, TaskReports
@@ -91,7 +92,7 @@ class Executor:
             return Released("the worker is closed")
         spec = self.registry.find(message.handler)
         if spec is None:
-            return self._unknown(message.handler)
+            return unknown_handler(self.registry, message.handler)
         if message.task_id in self._running:
             raise ValueError(f"task {message.task_id} is running here already")
         run = _Run(message, spec, self)
@@ -161,13 +162,6 @@ class Executor:
             if not isolation:
                 self._modes[spec.name] = mode
         return mode
-
-    def _unknown(self, name: str) -> Outcome:
-        try:
-            self.registry.get(name)
-        except HandlerNotFound as error:
-            return failed("unknown_handler", str(error), permanent=True)
-        raise AssertionError(name)
 
 
 class _Run:
@@ -259,14 +253,12 @@ class _Run:
         return self.message.timeout_seconds or self._spec.timeout_seconds or DEFAULT_TIMEOUT_SECONDS
 
     async def _work_on_loop(self) -> Outcome:
-        log = self._log
-        token = TASK_LOG.set(log)
+        token = TASK_LOG.set(log := self._log)
         try:
             outcome = await run_on_loop(
                 self._spec, self._context, self.message.params, own=self.message.own_params
             )
             if self._ending is not None and self._on_abandon is not None and log is not None:
-                # Threads that do not end within the grace period are abandoned with their task.
                 await until_calls_end(log)
             return outcome
         finally:
@@ -340,10 +332,7 @@ class _Run:
         self._grace = self._loop.call_later(grace, self._give_up)
 
     def expire(self) -> None:
-        """End a handler whose time is up.
-
-        A coroutine gets a grace period, to clean up; and a thread whose abandonment ends the worker.
-        """
+        """End a handler whose time is up. A coroutine, or what costs the worker, has a grace period."""
         outcome = failed("timeout", f"the handler did not finish within {self._timeout_seconds():g} seconds")
         is_killable = self._task is None and (self._processes is not None or self._on_abandon is None)
         self.end(outcome, grace_seconds=0 if is_killable else None)

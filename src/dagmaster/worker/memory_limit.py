@@ -35,7 +35,7 @@ class MemoryUse(NamedTuple):
         return self.own + sum(self.children.values())
 
     def culprit(self) -> int | None:
-        """Return the child process that uses more than this process and any other; None: this process does."""
+        """Return the child process that uses more than all others and this one; None: this one does."""
         largest = max(self.children, key=self.children.__getitem__, default=None)
         return None if largest is None or self.children[largest] <= self.own else largest
 

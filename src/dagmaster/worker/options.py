@@ -50,9 +50,9 @@ class WorkerOptions:
 
     `shares_loop`: async handlers run on the loop of the service, their output is captured only for files, and
     a plain function that timed out is waited for, not abandoned. For tests and simulations, which have no
-    other worker. `recycles`: a supervisor restarts this worker when it exits, so it does once it has abandoned
-    a thread, or uses `memory_limit_mb` of memory with its child processes (0: no limit). `echoes`: what
-    handlers of this process print is captured and printed.
+    other worker. `recycles`: a supervisor restarts this worker when it exits, so it does once it has
+    abandoned a thread, or uses `memory_limit_mb` of memory with its child processes (0: no limit). `echoes`:
+    what handlers of this process print is captured and printed.
     """
 
     queues: Sequence[str] = ()

@@ -1,9 +1,9 @@
 """The worker's side of one handler process: start it, send it tasks one at a time, receive reports, kill it.
 
 It is spawned, never forked: a fork of a worker with threads and connections would copy locks that are never
-released. It leads a separate process group, so that what a handler starts is killed with it; `process_sweeper` finds
-what has left the group. `process_pool` decides which task gets a process. Everything happens on the
-loop's thread.
+released. It leads a separate process group, so that what a handler starts is killed with it;
+`process_sweeper` finds what has left the group. `process_pool` decides which task gets a process. Everything
+happens on the loop's thread.
 """
 
 from __future__ import annotations
@@ -205,8 +205,8 @@ class HandlerProcess(asyncio.Protocol):
 
     def end_for_memory(self, used_mb: int, limit_mb: int) -> None:
         """Kill it, because it uses up the memory of the worker; its task fails."""
-        text = f"the handler's process used {used_mb} MB, and its worker reached its memory limit ({limit_mb} MB)"
-        self._end(failed("out_of_memory", text))
+        used = f"the handler's process used {used_mb} MB"
+        self._end(failed("out_of_memory", f"{used}, and its worker reached its memory limit ({limit_mb} MB)"))
 
     def shut_down(self) -> None:
         """Let it end by itself; kill it after a while."""

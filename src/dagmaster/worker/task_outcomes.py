@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from dagmaster.errors import PermanentError
+from dagmaster.errors import HandlerNotFound, PermanentError
 from dagmaster.errors.source_map import format_path, truncate
 from dagmaster.ports.blob_uris import without_keys
 from dagmaster.ports.handler_reports import Artifact, Checkpoint, HandlerResult, Progress, select_earlier
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dagmaster.sdk.handler_context import HandlerContext
-    from dagmaster.sdk.handler_registry import HandlerSpec
+    from dagmaster.sdk.handler_registry import HandlerSpec, Registry
 
 MAX_MESSAGE = 2_000
 MAX_KIND = 200
@@ -189,6 +189,15 @@ def unstoppable(ending: Outcome | None, seconds: float) -> Outcome | None:
     if isinstance(outcome, Failed) and outcome.error["kind"] == "timeout":
         outcome.error["kind"] = "unstoppable"
     return outcome
+
+
+def unknown_handler(registry: Registry, name: str) -> Failed:
+    """Return the outcome of a task whose handler this worker does not have."""
+    try:
+        registry.get(name)
+    except HandlerNotFound as error:
+        return failed("unknown_handler", str(error), permanent=True)
+    raise AssertionError(name)
 
 
 def failed(kind: str, message: str, *, permanent: bool = False, **details: Any) -> Failed:

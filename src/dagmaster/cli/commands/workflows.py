@@ -162,9 +162,7 @@ def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
     _write(texts[first.workflow_id], output)
     if called:
         names = format_list([one.workflow_id for one in called])
-        echo(
-            f"it runs {names}: export these next to it, or all at once to a folder (-o FOLDER)", err=True
-        )
+        echo(f"it runs {names}: export these next to it, or all at once to a folder (-o FOLDER)", err=True)
     return COMPLETED
 
 

@@ -72,7 +72,8 @@ class CogOptions:
         resampling = _default_resampling(source) if self.resampling == "auto" else self.resampling
         if is_complex and resampling not in _OF_COMPLEX:
             raise invalid_input(
-                f"overviews of complex numbers cannot be resampled by {resampling}: use {', '.join(_OF_COMPLEX)}"
+                f"overviews of complex numbers cannot be resampled by {resampling}: use"
+                f" {', '.join(_OF_COMPLEX)}"
             )
         options: dict[str, Any] = {
             "COMPRESS": self.compression,

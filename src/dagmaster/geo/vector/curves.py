@@ -86,7 +86,7 @@ def linearize(shape: Shape, step_degrees: float) -> bytes:
 
 
 def without_short_lines(shape: Shape) -> bytes | None:
-    """Return the geometry as WKB without lines of one point, which shapely does not know; None if it has none."""
+    """Return the geometry as WKB without lines of one point, unknown to shapely; None if it has none."""
     return _encode(_without_short(shape)) if _has_short(shape) else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyproj
@@ -13,17 +13,9 @@ from affine import Affine
 from rasterio.enums import Resampling
 
 from dagmaster.errors import PermanentError
-from tests.unit.geo.raster.raster_context import UTM, Bed, numbers, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.unit.geo.raster.raster_context import UTM, HandlerHarness, numbers, write
 
 DEGREES = Affine(0.001, 0, 10, 0, -0.001, 50)
-
-
-@pytest.fixture
-def bed(tmp_path: Path) -> Bed:
-    return Bed(tmp_path)
 
 
 def wkt_of(path: Any) -> pyproj.CRS:
@@ -35,19 +27,21 @@ def wkt_of(path: Any) -> pyproj.CRS:
     ("crs", "transform"),
     [("EPSG:4979", DEGREES), ("EPSG:4326+5773", DEGREES), ("EPSG:7415", UTM), ("EPSG:32632+5773", UTM)],
 )
-def test_a_crs_with_heights_stays_in_every_cog_and_its_item(bed: Bed, crs: str, transform: Affine):
-    bed.bronze("x.tif", numbers(600, 600, dtype="float32"), crs=crs, transform=transform)
-    expected = wkt_of(bed.folder / "bronze" / "x.tif")
+def test_a_crs_with_heights_stays_in_every_cog_and_its_item(
+    harness: HandlerHarness, crs: str, transform: Affine
+):
+    harness.bronze("x.tif", numbers(600, 600, dtype="float32"), crs=crs, transform=transform)
+    expected = wkt_of(harness.folder / "bronze" / "x.tif")
     assert len(expected.axis_info) == 3
-    created = bed.run("create_cog", href="x.tif", collection_id="c")
+    created = harness.run("create_cog", href="x.tif", collection_id="c")
     results = [
         created.cog_url,
-        bed.run("create_cog", href="x.tif", tile_spec={"window": [10, 10, 200, 200]}).cog_url,
-        bed.run("raster_mosaic", sources=["x.tif"]).mosaic_path,
-        bed.run("raster_reproject", href="x.tif", target_crs=crs).reprojected_path,
+        harness.run("create_cog", href="x.tif", tile_spec={"window": [10, 10, 200, 200]}).cog_url,
+        harness.run("raster_mosaic", sources=["x.tif"]).mosaic_path,
+        harness.run("raster_reproject", href="x.tif", target_crs=crs).reprojected_path,
     ]
     for uri in results:
-        written = wkt_of(bed.path(uri))
+        written = wkt_of(harness.path(uri))
         assert (written.name, len(written.axis_info)) == (expected.name, 3)
     properties = created.item["properties"]
     code = properties.get("proj:code")
@@ -55,19 +49,23 @@ def test_a_crs_with_heights_stays_in_every_cog_and_its_item(bed: Bed, crs: str, 
     assert len(named.axis_info) == 3
 
 
-def test_a_warp_to_a_crs_with_heights_has_it(bed: Bed):
-    bed.bronze("x.tif", numbers(100, 100), crs="EPSG:4326", transform=DEGREES)
+def test_a_warp_to_a_crs_with_heights_has_it(harness: HandlerHarness):
+    harness.bronze("x.tif", numbers(100, 100), crs="EPSG:4326", transform=DEGREES)
     for crs in ("EPSG:4979", "EPSG:4326+5773"):
-        result = bed.run("raster_reproject", href="x.tif", target_crs=crs)
-        assert len(wkt_of(bed.path(result.reprojected_path)).axis_info) == 3
+        result = harness.run("raster_reproject", href="x.tif", target_crs=crs)
+        assert len(wkt_of(harness.path(result.reprojected_path)).axis_info) == 3
 
 
-def with_overviews(bed: Bed, driver: str, name: str) -> None:
+def with_overviews(harness: HandlerHarness, driver: str, name: str) -> None:
     """Write a raster whose own overviews are of nearest neighbours."""
     base = write(
-        bed.folder / "base.tif", numbers(512, 512, dtype="uint8"), tiled=True, blockxsize=256, blockysize=256
+        harness.folder / "base.tif",
+        numbers(512, 512, dtype="uint8"),
+        tiled=True,
+        blockxsize=256,
+        blockysize=256,
     )
-    path = bed.folder / "bronze" / name
+    path = harness.folder / "bronze" / name
     path.parent.mkdir(exist_ok=True)
     options = {"JP2OpenJPEG": {"QUALITY": "100", "REVERSIBLE": "YES"}, "COG": {"OVERVIEW_RESAMPLING": "NEAREST", "BLOCKSIZE": "128"}}  # fmt: skip
     rasterio.shutil.copy(str(base), str(path), driver=driver, **options.get(driver, {}))
@@ -87,19 +85,19 @@ def with_overviews(bed: Bed, driver: str, name: str) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("how", ["average", "nearest"])
 def test_overviews_are_made_as_asked_for_from_a_source_with_others(
-    bed: Bed, driver: str, name: str, how: str
+    harness: HandlerHarness, driver: str, name: str, how: str
 ):
-    with_overviews(bed, driver, name)
-    result = bed.run("create_cog", href=name, overview_resampling=how, tile_size=128)
-    with rasterio.open(bed.path(result.cog_url)) as cog:
+    with_overviews(harness, driver, name)
+    result = harness.run("create_cog", href=name, overview_resampling=how, tile_size=128)
+    with rasterio.open(harness.path(result.cog_url)) as cog:
         pixels = cog.read(1)[:512, :512].astype(float).reshape(256, 2, 256, 2)
-    with rasterio.open(bed.path(result.cog_url), overview_level=0) as overview:
+    with rasterio.open(harness.path(result.cog_url), overview_level=0) as overview:
         made = overview.read(1)[:256, :256]
     expected = pixels.mean(axis=(1, 3)) if how == "average" else pixels[:, 0, :, 0]
     assert np.abs(made - expected).max() <= 0.5
 
 
-def test_a_resampling_that_complex_numbers_do_not_have_is_refused_by_name(bed: Bed):
-    bed.bronze("x.tif", numbers(600, 600, dtype="complex64"))
+def test_a_resampling_that_complex_numbers_do_not_have_is_refused_by_name(harness: HandlerHarness):
+    harness.bronze("x.tif", numbers(600, 600, dtype="complex64"))
     with pytest.raises(PermanentError, match="complex numbers cannot be resampled by bilinear: use nearest"):
-        bed.run("create_cog", href="x.tif", overview_resampling="bilinear")
+        harness.run("create_cog", href="x.tif", overview_resampling="bilinear")
