@@ -135,13 +135,11 @@ def _print_roles(state: RoleState, *, is_asked: bool) -> int:
     """Print what is to do about the roles; with --roles also what was done."""
     if not state.is_owner:
         if is_asked:
-            click.echo(
-                f"The schema belongs to {state.owner}: set the rights of the roles as that user.", err=True
-            )
+            echo(f"The schema belongs to {state.owner}: set the rights of the roles as that user.", err=True)
         return FAILED if is_asked else COMPLETED
     if state.missing:
         create = "".join(f"    CREATE ROLE {role} NOLOGIN;\n" for role in state.missing)
-        click.echo(
+        echo(
             f"roles: {', '.join(state.missing)} do not exist, and {state.user} may not create roles. Services"
             f" can connect as {state.user}.\n"
             f"For separate rights, run this as an administrator of the server:\n\n{create}\n"
@@ -149,11 +147,11 @@ def _print_roles(state: RoleState, *, is_asked: bool) -> int:
         )
         return FAILED if is_asked else COMPLETED
     if state.created:
-        click.echo(f"roles: created {', '.join(state.created)}")
+        echo(f"roles: created {', '.join(state.created)}")
     if is_asked:
-        click.echo(f"roles: {', '.join(ROLES)} have the rights of this version")
+        echo(f"roles: {', '.join(ROLES)} have the rights of this version")
     elif state.worker_has_table_rights:
-        click.echo(
+        echo(
             "roles: dagmaster_worker still has the rights on tables that earlier workers need. When all"
             " workers are replaced, run `dagmaster migrate --roles`."
         )
