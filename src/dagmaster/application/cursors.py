@@ -57,6 +57,8 @@ class CursorKind(StrEnum):
     API_KEYS = "api_keys"
     INVARIANTS = "invariants"
     METRIC_REBUILD = "metric_rebuild"
+    GRAPH_TASKS = "graph_tasks"
+    GRAPH_DEPENDENCIES = "graph_dependencies"
 
 
 _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
@@ -83,6 +85,8 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
     CursorKind.API_KEYS: (float, str),
     CursorKind.INVARIANTS: (str, int),
     CursorKind.METRIC_REBUILD: (int,),
+    CursorKind.GRAPH_TASKS: (int,),
+    CursorKind.GRAPH_DEPENDENCIES: (int,),
 }
 """The types of the parts of a position."""
 

@@ -19,7 +19,7 @@ from dagmaster.application.submission import (
 from dagmaster.application.views.graph_tasks import AddedNodesView, ReleasedHoldView
 from dagmaster.authoring.added_nodes import PYTHON_DEFINITION, read_batches
 from dagmaster.authoring.compiler.compile import compile_definition
-from dagmaster.authoring.graph_parts import HOLD_LABEL, check_part
+from dagmaster.authoring.graph_parts import HOLD_LABEL, check_part, is_hold
 from dagmaster.engine.growth import grow_graph
 from dagmaster.engine.status import SkipReason
 from dagmaster.errors import CommandInvalid, IdempotencyConflict, JobFinished, JobNotFound, NodesRejected
@@ -133,7 +133,7 @@ async def release_hold(app: Application, job_id: str, signal: str) -> ReleasedHo
 
     Whether a node waits for the signal is not looked up: a job may have 100,000 of them.
     """
-    if not signal.startswith(HOLD_LABEL):
+    if not is_hold(signal):
         raise CommandInvalid(f"{signal[:100]!r} is not the signal of a hold, which begins with {HOLD_LABEL}")
     body: dict[str, JsonValue] = {"name": signal, "payload": None}
     sent_by = "anonymous" if app.origin is None else app.origin.actor

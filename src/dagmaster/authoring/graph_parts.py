@@ -35,6 +35,11 @@ _NAME: Final = re.compile(schema.ID_PATTERN)
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9]+")
 
 
+def is_hold(name: str) -> bool:
+    """Return whether a node, or a signal, is that of an open context: no author wrote it."""
+    return name.startswith(HOLD_LABEL)
+
+
 @dataclass(slots=True)
 class TaskPart:
     """A task.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.application.views.results import SubmitOutcome
 from dagmaster.ports.job_filter import Match, active_fields
 from dagmaster.ports.job_options import SUBMITTER_OPTIONS
+from dagmaster.ports.task_messages import Released, Succeeded
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
     from dagmaster.application.submission import JobRequest
     from dagmaster.application.views.results import SubmitResult
     from dagmaster.authoring.graph_parts import GraphPart, TaskPart
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.finished_tasks import FinishedTaskFilter
     from dagmaster.ports.job_filter import JobFilter
     from dagmaster.ports.job_options import JobOptions
     from dagmaster.ports.read_records import TaskFilter
+    from dagmaster.ports.task_messages import Outcome
 
 
 def job_body(request: JobRequest) -> dict[str, Any]:
@@ -153,3 +156,13 @@ def time_text(at: float | None) -> str | None:
 def status_names(statuses: Collection[str]) -> list[str] | None:
     """Return statuses as a query string has them."""
     return sorted(status.lower() for status in statuses) or None
+
+
+def outcome_body(outcome: Outcome) -> JsonObject:
+    """Return the outcome of a task as the body of a report."""
+    if isinstance(outcome, Released):
+        return {"status": "released"}
+    if isinstance(outcome, Succeeded):
+        return {"status": "completed", "output": outcome.output, "metrics": outcome.metrics}
+    error: JsonObject = {"kind": outcome.error["kind"], "message": outcome.error["message"]}
+    return {"status": "failed", "error": error, "permanent": outcome.permanent}

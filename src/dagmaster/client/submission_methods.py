@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.application.views.graph_tasks import AddedNodesView, GraphTaskView, ReleasedHoldView
+from dagmaster.application.queries.graph_tasks import MAX_LISTED
+from dagmaster.application.views.graph_tasks import (
+    AddedNodesView,
+    GraphDependencyView,
+    GraphTaskView,
+    ReleasedHoldView,
+)
 from dagmaster.application.views.health import HealthView
-from dagmaster.application.views.remote_tasks import RegistrationView
+from dagmaster.application.views.remote_tasks import (
+    ClaimedTasksView,
+    HeartbeatView,
+    RegistrationView,
+    TaskResultView,
+)
 from dagmaster.application.views.results import SubmitResult
 from dagmaster.client.job_methods import WAIT_SECONDS
 from dagmaster.client.methods import (
@@ -16,6 +27,7 @@ from dagmaster.client.methods import (
     post,
     returns,
     returns_nothing,
+    returns_page,
     view_of,
     views_of,
 )
@@ -25,6 +37,7 @@ from dagmaster.client.request_bodies import (
     graph_lines,
     job_body,
     options_body,
+    outcome_body,
     own_result,
 )
 
@@ -37,6 +50,7 @@ if TYPE_CHECKING:
     from dagmaster.client.connection import Connection
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.remote_workers import NewWorker
+    from dagmaster.ports.task_messages import Failed, Released, Succeeded
 
 
 class SubmissionMethods:
@@ -105,6 +119,20 @@ class SubmissionMethods:
         """Return a task that was made in Python, by its own id."""
         return get("tasks", task_id)
 
+    @returns_page(GraphTaskView)
+    def list_graph_tasks(
+        self, job_id: str, *, node_id: str | None = None, cursor: str | None = None, limit: int = MAX_LISTED
+    ) -> Request:
+        """List the tasks of a job that were made in Python, without their results and attempts."""
+        return get("jobs", job_id, "graph", "tasks", node_id=node_id, cursor=cursor, limit=limit)
+
+    @returns_page(GraphDependencyView)
+    def list_dependencies(
+        self, job_id: str, *, cursor: str | None = None, limit: int = MAX_LISTED
+    ) -> Request:
+        """List the dependencies of a job between tasks and groups that were made in Python."""
+        return get("jobs", job_id, "graph", "dependencies", cursor=cursor, limit=limit)
+
     @returns(RegistrationView)
     def register_worker(self, worker: NewWorker) -> Request:
         """Register a worker that this code runs itself. It gets no tasks if it names no handlers."""
@@ -112,10 +140,26 @@ class SubmissionMethods:
         body = {"host": worker.host, "pid": worker.pid, "version": worker.version, "handlers": handlers}
         return post("workers", body={**body, "queues": list(worker.queues)})
 
-    @returns_nothing
-    def renew_worker(self, worker_id: str) -> Request:
-        """Renew the lease of a registered worker."""
-        return post("callbacks", "task-heartbeat", body={"worker_id": worker_id}, is_repeatable=True)
+    @returns(HeartbeatView)
+    def renew_worker(self, worker_id: str, task_ids: Sequence[str] = ()) -> Request:
+        """Renew the lease of a registered worker, and of the tasks that it holds."""
+        body = {"worker_id": worker_id, "task_ids": list(task_ids)}
+        return post("callbacks", "task-heartbeat", body=body, is_repeatable=True)
+
+    @returns(ClaimedTasksView)
+    def claim_task(self, worker_id: str, task_ids: Sequence[str] = (), wait_seconds: float = 0.0) -> Request:
+        """Claim a task of the handlers of a registered worker. `task_ids`: what it holds already."""
+        body = {"worker_id": worker_id, "task_ids": list(task_ids), "wait_seconds": wait_seconds}
+        return post("tasks", "claim", body=body)
+
+    @returns(TaskResultView)
+    def report_task(
+        self, worker_id: str, task_id: str, lease_token: int, outcome: Succeeded | Failed | Released
+    ) -> Request:
+        """Report the outcome of a task that a registered worker holds."""
+        body = {"worker_id": worker_id, "task_id": task_id, "lease_token": str(lease_token)}
+        path = ("callbacks", "task-result")
+        return post(*path, body={**body, **outcome_body(outcome)}, is_repeatable=True)
 
     @returns_nothing
     def deregister_worker(self, worker_id: str) -> Request:

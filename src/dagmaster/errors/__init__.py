@@ -121,6 +121,12 @@ class HandlerInvalid(DagmasterError):
     category = Category.INVALID
 
 
+class EntrypointInvalid(HandlerInvalid, ValueError):
+    """The text or object names no function of a module: `module.function`."""
+
+    code = "entrypoint_invalid"
+
+
 class PermanentError(DagmasterError):
     """Raised by a handler: another attempt would fail the same way."""
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import HandlerInvalid, HandlerNotFound
+from dagmaster.errors import EntrypointInvalid, HandlerInvalid, HandlerNotFound
 from dagmaster.errors.suggestions import did_you_mean
 from dagmaster.sdk.handler_decorator import MAX_NAME, mark_of
 from dagmaster.sdk.module_imports import import_source
@@ -58,7 +58,7 @@ def is_entrypoint(name: str) -> bool:
 
 def _check_form(name: str) -> None:
     if not is_entrypoint(name):
-        raise HandlerInvalid(
+        raise EntrypointInvalid(
             f"{name!r} is not an entrypoint: write 'module.function', with public names and at most"
             f" {MAX_NAME} characters"
         )

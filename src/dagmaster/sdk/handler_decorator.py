@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagmaster.errors import HandlerInvalid
+from dagmaster.errors import EntrypointInvalid, HandlerInvalid
 from dagmaster.ports.queue_names import QUEUE_RULE, is_queue_name
 from dagmaster.sdk.handler_signatures import Signature, read_execute, read_function
 from dagmaster.sdk.retry_options import to_policy
@@ -296,9 +296,9 @@ def check_timeout(seconds: Any, label: str) -> None:
 
 
 def check_entrypoint(name: Any) -> None:
-    """Raise HandlerInvalid if it cannot be the name of a function or a handler."""
+    """Raise EntrypointInvalid if it cannot be the name of a function or a handler."""
     if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.fullmatch(name):
-        raise HandlerInvalid(
+        raise EntrypointInvalid(
             f"{name!r} is not an entrypoint: give a function, or its name as 'module.function', at most"
             f" {MAX_NAME}"
             " characters"

@@ -4,6 +4,8 @@ from dagmaster.authoring.python.graph_items import Task as Task
 from dagmaster.authoring.python.graph_items import create_task as create_task
 from dagmaster.authoring.python.running_task import create_result_collector as create_result_collector
 from dagmaster.engine.status import JobStatus as JobStatus
+from dagmaster.session.claimed_tasks import claim_next_task as claim_next_task
+from dagmaster.session.claimed_tasks import update_task_status as update_task_status
 from dagmaster.session.context import Context as Context
 from dagmaster.session.context import OrchContext as OrchContext
 from dagmaster.session.current_context import create_job as create_job
@@ -17,7 +19,9 @@ from dagmaster.session.management import add_task_to_job as add_task_to_job
 from dagmaster.session.management import cancel_job as cancel_job
 from dagmaster.session.management import get_job as get_job
 from dagmaster.session.management import get_task as get_task
+from dagmaster.session.management import list_dependencies as list_dependencies
 from dagmaster.session.management import list_jobs as list_jobs
+from dagmaster.session.management import list_tasks as list_tasks
 from dagmaster.session.management import retry_failed_tasks as retry_failed_tasks
 from dagmaster.session.workers import Health as Health
 from dagmaster.session.workers import WorkerInfo as WorkerInfo

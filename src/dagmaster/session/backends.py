@@ -17,12 +17,18 @@ if TYPE_CHECKING:
     from dagmaster.application.remote_tasks import RemoteTasks
     from dagmaster.application.views import JobRecord
     from dagmaster.application.views.health import HealthView
-    from dagmaster.application.views.remote_tasks import RegistrationView
+    from dagmaster.application.views.remote_tasks import (
+        ClaimedTasksView,
+        HeartbeatView,
+        RegistrationView,
+        TaskResultView,
+    )
     from dagmaster.authoring.python.process_functions import ProcessRegistry
     from dagmaster.local.runner import LocalServices
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.remote_workers import NewWorker
+    from dagmaster.ports.task_messages import Outcome
 
 T = TypeVar("T")
 DEFAULT_QUEUE: Final = "default"
@@ -46,14 +52,26 @@ class Backend(System, Protocol):
     async def read_job(self, job_id: str) -> tuple[JobRecord, Any]:
         """Return a job and its result."""
 
-    async def register_worker(self, host: str, pid: int) -> RegistrationView:
-        """Register a worker that gets no tasks."""
+    async def register_worker(
+        self, host: str, pid: int, queues: Sequence[str] = (), handlers: Sequence[str] = ()
+    ) -> RegistrationView:
+        """Register a worker of this code; without handlers it gets no tasks."""
 
-    async def renew_worker(self, worker_id: str) -> None:
-        """Renew the lease of such a worker."""
+    async def renew_worker(self, worker_id: str, task_ids: Sequence[str] = ()) -> HeartbeatView:
+        """Renew the lease of such a worker, and of the tasks that it holds."""
+
+    async def claim_task(
+        self, worker_id: str, task_ids: Sequence[str], wait_seconds: float
+    ) -> ClaimedTasksView:
+        """Claim a task for such a worker."""
+
+    async def report_task(
+        self, worker_id: str, task_id: str, lease_token: int, outcome: Outcome
+    ) -> TaskResultView:
+        """Report the outcome of a task that such a worker holds."""
 
     async def deregister_worker(self, worker_id: str) -> None:
-        """Deregister such a worker."""
+        """Deregister such a worker, and release its tasks."""
 
     async def check_health(self) -> HealthView:
         """Return the state of each part of the system."""
@@ -86,14 +104,37 @@ class ApplicationBackend(LocalSystem):
         redact = await RedactorCache(self.app).get(record.job_id, record.content_hash)
         return redacted(record, redact), await load_value(self.app, record.result, record.result_ref)
 
-    async def register_worker(self, host: str, pid: int, queues: Sequence[str] = ()) -> RegistrationView:
-        """Register a worker that gets no tasks; `queues`: those that no other one serves meanwhile."""
+    async def register_worker(
+        self, host: str, pid: int, queues: Sequence[str] = (), handlers: Sequence[str] = ()
+    ) -> RegistrationView:
+        """Register a worker of this code; without handlers it gets no tasks."""
         async with self._remote_tasks() as tasks:
-            return await tasks.register(_external_worker(host, pid, queues), ())
+            return await tasks.register(_external_worker(host, pid, queues, handlers), ())
 
-    async def renew_worker(self, worker_id: str) -> None:
+    async def renew_worker(self, worker_id: str, task_ids: Sequence[str] = ()) -> HeartbeatView:
+        """Renew the lease of such a worker, and of the tasks that it holds."""
         async with self._remote_tasks() as tasks:
-            await tasks.heartbeat(worker_id, (), _registrar())
+            return await tasks.heartbeat(worker_id, task_ids, _registrar())
+
+    async def claim_task(
+        self, worker_id: str, task_ids: Sequence[str], wait_seconds: float
+    ) -> ClaimedTasksView:
+        """Claim a task for such a worker."""
+        from dagmaster.application.remote_tasks import ClaimRequest
+
+        async def is_connected() -> bool:
+            return True
+
+        request = ClaimRequest(worker_id=worker_id, task_ids=task_ids, wait_seconds=wait_seconds)
+        async with self._remote_tasks() as tasks:
+            return await tasks.claim(request, _registrar(), is_connected)
+
+    async def report_task(
+        self, worker_id: str, task_id: str, lease_token: int, outcome: Outcome
+    ) -> TaskResultView:
+        """Report the outcome of a task that such a worker holds."""
+        async with self._remote_tasks() as tasks:
+            return await tasks.report(worker_id, task_id, lease_token, outcome, _registrar())
 
     async def deregister_worker(self, worker_id: str) -> None:
         async with self._remote_tasks() as tasks:
@@ -126,11 +167,27 @@ class ServerBackend(RemoteSystem):
         view = await self.client.job_detail(job_id)
         return view, view.result
 
-    async def register_worker(self, host: str, pid: int) -> RegistrationView:
-        return await self.client.register_worker(_external_worker(host, pid))
+    async def register_worker(
+        self, host: str, pid: int, queues: Sequence[str] = (), handlers: Sequence[str] = ()
+    ) -> RegistrationView:
+        """Register a worker of this code; without handlers it gets no tasks."""
+        return await self.client.register_worker(_external_worker(host, pid, queues, handlers))
 
-    async def renew_worker(self, worker_id: str) -> None:
-        await self.client.renew_worker(worker_id)
+    async def renew_worker(self, worker_id: str, task_ids: Sequence[str] = ()) -> HeartbeatView:
+        """Renew the lease of such a worker, and of the tasks that it holds."""
+        return await self.client.renew_worker(worker_id, task_ids)
+
+    async def claim_task(
+        self, worker_id: str, task_ids: Sequence[str], wait_seconds: float
+    ) -> ClaimedTasksView:
+        """Claim a task for such a worker."""
+        return await self.client.claim_task(worker_id, task_ids, wait_seconds)
+
+    async def report_task(
+        self, worker_id: str, task_id: str, lease_token: int, outcome: Outcome
+    ) -> TaskResultView:
+        """Report the outcome of a task that such a worker holds."""
+        return await self.client.report_task(worker_id, task_id, lease_token, outcome)
 
     async def deregister_worker(self, worker_id: str) -> None:
         await self.client.deregister_worker(worker_id)
@@ -182,12 +239,17 @@ def _registrar() -> str:
     return f"user {current_user()}"
 
 
-def _external_worker(host: str, pid: int, queues: Sequence[str] = ()) -> NewWorker:
+def _external_worker(
+    host: str, pid: int, queues: Sequence[str] = (), handlers: Sequence[str] = ()
+) -> NewWorker:
     from dagmaster.ports.remote_workers import NewWorker
 
     # A queue without tasks: a worker without queues counts as one that serves them all.
-    chosen = tuple(queues) or ("external",)
-    return NewWorker(registered_by=_registrar(), host=host, pid=pid, version="python", queues=chosen)
+    chosen = tuple(queues) or (() if handlers else ("external",))
+    versions = dict.fromkeys(handlers, "1")
+    return NewWorker(
+        registered_by=_registrar(), host=host, pid=pid, version="python", queues=chosen, handlers=versions
+    )
 
 
 @contextlib.asynccontextmanager

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar
 
 from dagmaster.authoring.python.running_task import check_may_block, get_running_task
 from dagmaster.host.event_loops import LoopThread
+from dagmaster.session import claimed_tasks, current_context, management, workers
 from dagmaster.session import context as contexts
-from dagmaster.session import current_context, management, workers
 from dagmaster.session.local_runs import run_job_test
 
 if TYPE_CHECKING:
@@ -23,16 +23,20 @@ __all__ = [
     "OrchContext",
     "add_task_to_job",
     "cancel_job",
+    "claim_next_task",
     "create_job",
     "deregister_worker",
     "get_job",
     "get_task",
     "health_check",
+    "list_dependencies",
     "list_jobs",
+    "list_tasks",
     "list_workers",
     "register_worker",
     "retry_failed_tasks",
     "run_job_test",
+    "update_task_status",
     "worker_heartbeat",
 ]
 
@@ -121,6 +125,10 @@ list_jobs = _blocking(management.list_jobs)
 cancel_job = _blocking(management.cancel_job)
 retry_failed_tasks = _blocking(management.retry_failed_tasks)
 get_task = _blocking(management.get_task)
+list_tasks = _blocking(management.list_tasks)
+list_dependencies = _blocking(management.list_dependencies)
+claim_next_task = _blocking(claimed_tasks.claim_next_task)
+update_task_status = _blocking(claimed_tasks.update_task_status)
 add_task_to_job = _checked(_blocking(management.add_task_to_job))
 register_worker = _blocking(workers.register_worker)
 worker_heartbeat = _blocking(workers.worker_heartbeat)

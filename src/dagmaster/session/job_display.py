@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from dagmaster.authoring.graph_parts import HOLD_LABEL
+from dagmaster.authoring.graph_parts import is_hold
 from dagmaster.engine.graph import Kind
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import DagmasterError
@@ -205,7 +205,7 @@ def _to_table(job: Job, view: JobDetailView) -> JobTable:
 
 def _holds(view: JobDetailView) -> set[str]:
     """Return the nodes with which a context keeps the job and its groups open: no author wrote them."""
-    holds = {node_id for node_id in view.dependencies if node_id.startswith(HOLD_LABEL)}
+    holds = {node_id for node_id in view.dependencies if is_hold(node_id)}
     return holds | {
         node_id for node_id, previous in view.dependencies.items() if not holds.isdisjoint(previous)
     }

@@ -9,6 +9,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.graph_jobs import release_hold
+from dagmaster.authoring.python.graph_items import APPLIED
 from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.client.system import current_user
 from dagmaster.errors import CommandRejected, JobNotFound, NodesRejected
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from dagmaster.local.runner import LocalServices
 
 WAIT_SECONDS: Final = 2.0
+NODES_AT_ONCE: Final = 1_000
 
 
 def run_job_test(job: Job) -> Job:
@@ -63,9 +65,19 @@ async def run_job_test_async(job: Job) -> Job:
         await _run(services, str(job.id))
         view, result = await backend.read_job(str(job.id))
         job.update(view, result)
+        await _refresh_tasks(services.application, job.id)
         if job.context is not None:
             await _check_added(services.application, job.id, job.context.unconfirmed.pop(job.id, []))
     return job
+
+
+async def _refresh_tasks(app: Application, job_id: int) -> None:
+    """Set the status of the tasks of a job that this process has made."""
+    tasks = {task.node_id: task for task in list(APPLIED.values()) if task.job_id == job_id and task.node_id}
+    names = list(tasks)
+    for first in range(0, len(names), NODES_AT_ONCE):
+        for record in await app.read.nodes(str(job_id), names[first : first + NODES_AT_ONCE]):
+            tasks[record.node_id].status = record.status
 
 
 async def _check_added(app: Application, job_id: int, batches: Collection[int]) -> None:

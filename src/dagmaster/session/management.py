@@ -6,34 +6,38 @@ Every function takes `url` and `key` of a server.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagmaster.application.commands import control
 from dagmaster.application.commands.resume import ResumeRequest, resume_job
 from dagmaster.application.job_filters import parse_status
 from dagmaster.application.job_lookup import LAST
+from dagmaster.application.queries import graph_tasks
 from dagmaster.application.queries import jobs as job_queries
-from dagmaster.application.queries.graph_tasks import find_task
-from dagmaster.authoring.python.graph_items import Task, create_task
+from dagmaster.application.queries.graph_tasks import find_task, list_graph_tasks
+from dagmaster.authoring.python.graph_items import APPLIED, Dependency, Task, create_task
 from dagmaster.authoring.python.running_task import get_running_task
 from dagmaster.client.system import current_user
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
 from dagmaster.ports.job_filter import JobFilter
+from dagmaster.records.record import Record
 from dagmaster.sdk.json_forms import short_repr
 from dagmaster.session.current_context import a_context, lasting
 from dagmaster.session.job import Job, id_digits, job_number, to_datetime
 from dagmaster.text_format import format_error, traceback_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
 
     from dagmaster.application.views import JobRecord
     from dagmaster.application.views.graph_tasks import GraphTaskView
     from dagmaster.engine.status import JobStatus
+    from dagmaster.records.page import Page
     from dagmaster.session.context import OrchContext
 
+V = TypeVar("V", bound=Record)
 TaskStatus = NodeStatus
 """The status of a task: PENDING, READY, DISPATCHED (in a queue), CLAIMED, RUNNING, WAITING, COMPLETED,
 FAILED, …"""
@@ -123,6 +127,40 @@ async def get_task(task_id: int | str, *, url: str | None = None, key: str | Non
         return _task_info(await context.backend.call(find_task, digits))
 
 
+async def list_tasks(job_id: int | str, *, url: str | None = None, key: str | None = None) -> list[TaskInfo]:
+    """Return the tasks of a job that were made in Python, in the order in which they were added.
+
+    Without their results, tracebacks and log files: `get_task` returns these.
+    """
+    number = str(job_number(job_id))
+    async with a_context(url, key) as context:
+        return [_task_info(view) for view in await _all_pages(context, list_graph_tasks, number)]
+
+
+async def list_dependencies(
+    job_id: int | str, *, url: str | None = None, key: str | None = None
+) -> list[Dependency]:
+    """Return the dependencies of a job between tasks and groups that were made in Python."""
+    number = str(job_number(job_id))
+    async with a_context(url, key) as context:
+        views = await _all_pages(context, graph_tasks.list_dependencies, number)
+    return [
+        Dependency(int(view.previous_id), view.previous_type.value, int(view.next_id), view.next_type.value)
+        for view in views
+    ]
+
+
+async def _all_pages(context: OrchContext, query: Callable[..., Awaitable[Page[V]]], job_id: str) -> list[V]:
+    views: list[V] = []
+    cursor: str | None = None
+    while True:
+        page = await context.backend.call(query, job_id, cursor=cursor)
+        views += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return views
+
+
 async def add_task_to_job(
     job_id: int | str,
     entrypoint: str | Callable[..., Any],
@@ -162,6 +200,8 @@ def _task_digits(task_id: object) -> str:
 def _task_info(view: GraphTaskView) -> TaskInfo:
     from dagmaster.settings.log_directory import log_path_of
 
+    if (task := APPLIED.get(int(view.task_id))) is not None:
+        task.status = view.status
     return TaskInfo(
         id=int(view.task_id),
         job_id=int(view.job_id),

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.queries import fleet
 from dagmaster.application.views.health import HealthState
-from dagmaster.errors import Category, DagmasterError, QueryInvalid, ServerUnavailable
+from dagmaster.errors import Category, DagmasterError, QueryInvalid, ServerUnavailable, WorkerExpired
+from dagmaster.session import claimed_tasks
 from dagmaster.session.current_context import a_context
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from dagmaster.records.fleet import WorkerRecord
 
@@ -60,19 +61,28 @@ class Health(dict[str, bool]):
 
 
 async def register_worker(
-    hostname: str | None = None, pid: int | None = None, *, url: str | None = None, key: str | None = None
+    hostname: str | None = None,
+    pid: int | None = None,
+    *,
+    handlers: Sequence[str] = (),
+    queues: Sequence[str] = (),
+    url: str | None = None,
+    key: str | None = None,
 ) -> WorkerInfo:
-    """Register a worker that this code runs itself: it is listed with the workers, and gets no tasks.
+    """Register a worker that this code runs itself: it is listed with the workers.
 
-    It has to call `worker_heartbeat` within `lease_seconds`, or it counts as dead. What it does is not known
-    here: its status is `ACTIVE`, never `IDLE`, until it stops.
+    `claim_next_task` gives it tasks of these `handlers` (`module.function`) and `queues` (without: of every
+    queue); without handlers it gets none. It has to call `worker_heartbeat` or `claim_next_task` within
+    `lease_seconds`, or it counts as dead, and what it claimed runs elsewhere. What it does is not known here:
+    its status is `ACTIVE`, never `IDLE`, until it stops.
     """
     hostname, pid = (
         socket.gethostname() if hostname is None else hostname,
         os.getpid() if pid is None else pid,
     )
     async with a_context(url, key) as context:
-        registered = await context.backend.register_worker(hostname, pid)
+        registered = await context.backend.register_worker(hostname, pid, tuple(queues), tuple(handlers))
+    claimed_tasks.note_worker(registered.worker_id, has_handlers=bool(handlers))
     return WorkerInfo(
         id=int(registered.worker_id),
         hostname=hostname,
@@ -84,16 +94,29 @@ async def register_worker(
     )
 
 
-async def worker_heartbeat(worker_id: int | str, *, url: str | None = None, key: str | None = None) -> None:
-    """Renew the lease of a worker; raise `WorkerExpired` if it has ended: the worker registers again."""
+async def worker_heartbeat(worker_id: int | str, *, url: str | None = None, key: str | None = None) -> bool:
+    """Renew the lease of a worker, and of the tasks that it claimed here; return whether it is known.
+
+    False: it was not registered here, it stopped, or its lease has ended. It registers again.
+    """
     async with a_context(url, key) as context:
-        await context.backend.renew_worker(str(worker_id))
+        return await _is_known(context.backend.renew_worker(str(worker_id), claimed_tasks.held_by(worker_id)))
 
 
-async def deregister_worker(worker_id: int | str, *, url: str | None = None, key: str | None = None) -> None:
-    """Deregister a worker."""
+async def deregister_worker(worker_id: int | str, *, url: str | None = None, key: str | None = None) -> bool:
+    """Deregister a worker, and release its tasks; return whether it was known."""
     async with a_context(url, key) as context:
-        await context.backend.deregister_worker(str(worker_id))
+        is_known = await _is_known(context.backend.deregister_worker(str(worker_id)))
+    claimed_tasks.forget_worker(worker_id)
+    return is_known
+
+
+async def _is_known(request: Awaitable[object]) -> bool:
+    try:
+        await request
+    except WorkerExpired:
+        return False
+    return True
 
 
 async def list_workers(

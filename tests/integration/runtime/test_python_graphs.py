@@ -21,22 +21,28 @@ from dagmaster import (
     add_task_to_job,
     blocking,
     cancel_job,
+    claim_next_task,
     create_job,
     create_task,
+    deregister_worker,
     get_current_context,
     get_job,
     get_task,
+    handler_task,
     health_check,
+    list_dependencies,
+    list_tasks,
     list_workers,
     register_worker,
     retry_failed_tasks,
     run_job_test,
     task,
+    update_task_status,
     worker_heartbeat,
 )
 from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.engine import backlog
-from dagmaster.errors import NodesRejected
+from dagmaster.errors import LeaseLost, NodesRejected
 from dagmaster.orchestrator.owned_job import OwnedJob
 from tests.integration.runtime.runtime_world import Gate
 from tests.integration.runtime.test_ownership import GATED, gated_by
@@ -47,6 +53,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.runtime.runtime_world import World
+
+
+ECHO, FLAKY = handler_task("echo"), handler_task("flaky")
 
 
 async def double(x: Any = 0) -> Any:
@@ -126,7 +135,7 @@ async def test_the_jobs_of_a_local_context_are_left_to_it_until_it_exits(
     await world.worker()
     async with OrchContext(local=True) as context:
         job = await create_job("local", create_task(double, {"x": 1}, queue="q"))
-        left = await context.create_job("left", create_task("echo", {"n": 2}, queue="q"))
+        left = await context.create_job("left", create_task(ECHO, {"n": 2}, queue="q"))
         # The fleet looks at both: it runs another job meanwhile.
         other = await world.submit("{name: other, nodes: {a: {handler: echo, queue: q}}}")
         await world.finished(other)
@@ -177,13 +186,13 @@ async def test_a_fleet_runs_what_a_context_releases(
     await world.orchestrator()
     await world.worker()
     async with OrchContext() as context:
-        group = Group("g", [create_task("echo", {"n": 1}, queue="q", name="one")])
-        after = create_task("echo", {"n": 2}, queue="q", name="after")
+        group = Group("g", [create_task(ECHO, {"n": 1}, queue="q", name="one")])
+        after = create_task(ECHO, {"n": 2}, queue="q", name="after")
         group >> after
         job = await context.create_job("held", [group, after])
         await world.until_node(str(job.id), "one", "COMPLETED")
         # The group is not complete while it can be filled.
-        group.add(create_task("echo", {"n": 3}, queue="q", name="late"))
+        group.add(create_task(ECHO, {"n": 3}, queue="q", name="late"))
         await context.apply(group)
         await world.until_node(str(job.id), "late", "COMPLETED")
         assert (await get_job(job.id)).status in {JobStatus.RUNNING, JobStatus.WAITING}
@@ -201,16 +210,16 @@ async def test_an_exception_cancels_a_job_in_its_own_context_and_releases_it_in_
     async def create_half() -> None:
         nonlocal job
         async with OrchContext() as context:
-            job = await context.create_job("half", create_task("echo", {"n": 1}, queue="q", name="one"))
+            job = await context.create_job("half", create_task(ECHO, {"n": 1}, queue="q", name="one"))
             with pytest.raises(KeyError):
                 await add_half(job.id)
-            await context.apply(create_task("echo", {"n": 3}, queue="q", name="three"))
+            await context.apply(create_task(ECHO, {"n": 3}, queue="q", name="three"))
             await world.until_node(str(job.id), "three", "COMPLETED")
             raise ValueError("before the last task is added")
 
     async def add_half(job_id: int) -> None:
         async with OrchContext(job_id=job_id) as context:
-            await context.apply(create_task("echo", {"n": 2}, queue="q", name="two"))
+            await context.apply(create_task(ECHO, {"n": 2}, queue="q", name="two"))
             raise KeyError("two")
 
     use_database(world, place, monkeypatch)
@@ -236,7 +245,7 @@ async def test_a_job_that_failed_in_its_context_is_resumed_without_the_hold(
     await world.orchestrator()
     await world.worker()
     async with OrchContext() as context:
-        broken = create_task("flaky", {"fail_times": 1}, queue="q", name="broken", retry="none")
+        broken = create_task(FLAKY, {"fail_times": 1}, queue="q", name="broken", retry="none")
         job = await context.create_job("fails", broken)
         assert (await world.finished(str(job.id))).status == "FAILED"
     await retry_failed_tasks(job.id)
@@ -248,13 +257,13 @@ async def test_a_job_outside_of_a_context_starts_at_once_and_grows_from_outside(
 ):
     use_database(world, place, monkeypatch)
     job = await create_job(
-        "plain", [create_task("echo", queue="q"), create_task("echo", queue="q", name="named")]
+        "plain", [create_task(ECHO, queue="q"), create_task(ECHO, queue="q", name="named")]
     )
-    added = await add_task_to_job(job.id, "echo", {"n": 5}, queue="q")
-    applied = await Context(job_id=job.id).apply([create_task("echo", queue="q", name="applied")])
+    added = await add_task_to_job(job.id, ECHO, {"n": 5}, queue="q")
+    applied = await Context(job_id=job.id).apply([create_task(ECHO, queue="q", name="applied")])
     assert [task.node_id for task in applied] == ["applied"]
     with pytest.raises(NodesRejected, match="'named' already"):
-        await add_task_to_job(job.id, "echo", queue="q", name="named")
+        await add_task_to_job(job.id, ECHO, queue="q", name="named")
     await world.orchestrator()
     await world.worker()
     report = await world.finished(str(job.id))
@@ -269,7 +278,7 @@ async def test_the_next_owner_starts_what_the_last_one_had_not_started(
 ):
     use_database(world, place, monkeypatch)
     monkeypatch.setattr(backlog, "START_BATCH", 2)
-    job = await create_job("many", [create_task("echo", {"n": number}, queue="q") for number in range(7)])
+    job = await create_job("many", [create_task(ECHO, {"n": number}, queue="q") for number in range(7)])
     with mock.patch.object(OwnedJob, "timers_after", return_value=()):
         # It starts a first slice, and no other.
         first = await world.orchestrator()
@@ -286,11 +295,11 @@ async def test_the_next_owner_starts_what_the_last_one_had_not_started(
 async def wait_for_nodes() -> None:
     context = get_current_context()
     assert isinstance(context, RunningTask)
-    context.apply(create_task("echo", name="extra"), at_once=True).wait()
+    context.apply(create_task(ECHO, name="extra"), at_once=True).wait()
 
 
 async def add_without_await() -> None:
-    blocking.add_task_to_job(get_current_context().job_id or 0, "echo", {"n": 1})
+    blocking.add_task_to_job(get_current_context().job_id or 0, ECHO, {"n": 1})
 
 
 @pytest.mark.parametrize("function", [wait_for_nodes, add_without_await])
@@ -312,7 +321,7 @@ async def test_a_task_without_a_queue_is_rejected_on_a_database_of_an_operator(
 ):
     use_database(world, place, monkeypatch)
     with pytest.raises(NodesRejected, match=r"task echo .*has no queue"):
-        await create_job("no queue", "echo")
+        await create_job("no queue", create_task(ECHO))
 
 
 async def test_workers_of_code_are_alive_while_they_call(
@@ -353,3 +362,30 @@ async def test_health_names_tasks_of_a_killed_worker_until_an_orchestrator_recla
     await world.worker()
     assert (await world.finished(job)).status == "COMPLETED"
     assert (await health_check())["stale_tasks"]
+
+
+async def test_code_claims_and_reports_tasks_over_the_database(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    await world.orchestrator()
+    worker = await register_worker(handlers=["outside.double"], queues=["q"])
+    first = create_task("outside.double", {"x": [1]}, queue="q")
+    job = await create_job("claimed", create_task("outside.double", {"x": first}, queue="q", name="last"))
+    results: list[Any] = [[1, 1], None]
+    given = []
+    for result in results:
+        claimed = await claim_next_task(worker.id, wait_seconds=30)
+        assert claimed is not None
+        given.append(claimed.kwargs)
+        await update_task_status(claimed.id, "completed", result)
+    assert given == [{"x": [1]}, {"x": [1, 1]}]
+    report = await world.finished(str(job.id))
+    assert (report.status, (await get_task(first.id)).worker_id) == ("COMPLETED", worker.id)
+    assert [one.status for one in await list_tasks(job.id)] == ["COMPLETED", "COMPLETED"]
+    assert len(await list_dependencies(job.id)) == 1
+    # Another one that another process, or nobody, holds.
+    with pytest.raises(LeaseLost):
+        await update_task_status(first.id, "failed", error="late")
+    assert await deregister_worker(worker.id)
+    assert not await worker_heartbeat(worker.id)

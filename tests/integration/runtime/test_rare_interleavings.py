@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from dagmaster import Group, HandlerContext, ResultCollector, RunningTask, create_task, get_current_context
+from dagmaster import (
+    Group,
+    HandlerContext,
+    ResultCollector,
+    RunningTask,
+    create_task,
+    get_current_context,
+    handler_task,
+)
 from dagmaster.application.submission import JobRequest
 from dagmaster.authoring.graph_parts import GraphPart, TaskPart
 from dagmaster.engine.expressions.json_values import MAX_JSON_DEPTH
@@ -26,6 +34,8 @@ from tests.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
     from tests.integration.runtime.runtime_world import World
+
+ECHO_TASK = handler_task("echo")
 
 ECHO = "{name: n, nodes: {a: {handler: echo}}}"
 
@@ -351,7 +361,7 @@ async def test_a_task_does_not_end_before_a_call_at_once_that_it_does_not_wait_f
     async def grow() -> dict[str, Any]:
         context = get_current_context()
         assert isinstance(context, RunningTask)
-        context.apply(create_task("echo", queue="q", name="extra"), at_once=True)
+        context.apply(create_task(ECHO_TASK, queue="q", name="extra"), at_once=True)
         return {}
 
     world.handlers.append(grow)
@@ -369,9 +379,9 @@ async def test_a_node_that_is_run_again_replaces_what_it_had_added(world: World,
         context = get_current_context()
         assert isinstance(context, RunningTask)
         parts = Group(
-            "parts", [create_task("echo", {"n": n}, queue="q", name=f"p{n}") for n in range(next(sizes))]
+            "parts", [create_task(ECHO_TASK, {"n": n}, queue="q", name=f"p{n}") for n in range(next(sizes))]
         )
-        total = create_task("echo", {"all": ResultCollector(parts.tasks)}, queue="q", name="total")
+        total = create_task(ECHO_TASK, {"all": ResultCollector(parts.tasks)}, queue="q", name="total")
         await context.apply([parts, total], at_once=at_once)
         return {}
 

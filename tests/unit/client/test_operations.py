@@ -37,7 +37,8 @@ FUNCTIONS = {
 NOT_SENT = {*LOCAL_ARGUMENTS, "max_bytes"}
 """Arguments that clients do not have. `max_bytes`: how much of a value a page reads; a client reads all of it."""
 OWN = {
-    "check_health", "close", "deregister_worker", "register_worker", "renew_worker", "submit", "wait", "watch_jobs",
+    "check_health", "claim_task", "close", "deregister_worker", "register_worker", "renew_worker", "report_task", "submit",
+    "wait", "watch_jobs",
 }  # fmt: skip
 """Methods that only clients have."""
 LOCAL = {"audit_outputs"}

@@ -78,6 +78,18 @@ async def test_a_graph_arrives_as_it_was_sent(api: Api):
         task = collected.part.tasks[0]
         view = await client.find_task(str(task.id))
         assert (view.entrypoint, view.kwargs, view.attempts) == ("m.first", {"text": "{{ x }}"}, 1)
+        # Page by page, without the hold of the context.
+        listed, cursor = list[str](), None
+        while cursor is not None or not listed:
+            page = await client.list_graph_tasks(result.job_id or "", cursor=cursor, limit=1)
+            listed += [one.node_id for one in page.items]
+            cursor = page.next_cursor
+        tasks = [one.node_id for one in batch.nodes if "handler" in json.loads(one.definition)]
+        assert listed == [*tasks, "more_b2_1"]
+        dependencies = (await client.list_dependencies(result.job_id or "")).items
+        ids = {str(one.id) for one in (*batch.nodes, *batch.groups) if "hold" not in str(one)}
+        assert {one for view in dependencies for one in (view.previous_id, view.next_id)} <= ids
+        assert dependencies
 
 
 @on_api

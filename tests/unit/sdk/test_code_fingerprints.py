@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster import code_fingerprint, create_task, mock_handler, task
+from dagmaster import code_fingerprint, create_task, handler_task, mock_handler, task
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.sdk.code_fingerprints import entrypoint_fingerprint
 from dagmaster.sdk.module_imports import import_source
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+ECHO = handler_task("echo")
 STEPS = """
 import functools
 import no_such_module_of_the_submitter
@@ -142,7 +143,7 @@ def test_a_module_that_is_no_python_has_no_fingerprint(tmp_path: Path, monkeypat
 
 def test_tasks_of_a_submitter_have_the_fingerprint_of_their_function():
     name = f"{__name__}.a_package"
-    tasks = [create_task(a_package, queue="q"), create_task(name, queue="q"), create_task("echo", queue="q")]
+    tasks = [create_task(a_package, queue="q"), create_task(name, queue="q"), create_task(ECHO, queue="q")]
     definitions = [part.definition for part in collect(tasks, with_code=True).part.tasks]
     own = code_fingerprint(a_package)
     assert [definition.get("code_fingerprint") for definition in definitions] == [own, own, None]

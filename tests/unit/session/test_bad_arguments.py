@@ -21,6 +21,7 @@ from dagmaster import (
     create_result_collector,
     create_task,
     handler,
+    handler_task,
     map_values,
     mock_handler,
     task,
@@ -411,7 +412,9 @@ def test_a_first_delay_above_the_longest_is_rejected_everywhere(policy: Any):
 
 @pytest.mark.usefixtures("context")
 def test_a_name_without_a_module_that_is_no_handler_is_explained():
-    job = blocking.run_job_test(blocking.create_job("j", "okk"))
+    with pytest.raises(ValueError, match=r"'okk' is not an entrypoint: write 'module\.function'"):
+        blocking.create_job("j", "okk")
+    job = blocking.run_job_test(blocking.create_job("j", create_task(handler_task("okk"))))
     assert "'okk': it is not of the form 'module.function', and no known handler" in str(job.error)
 
 

@@ -49,7 +49,6 @@ from dagmaster.errors import (
     NodesRejected,
     QueryInvalid,
     SettingsInvalid,
-    WorkerExpired,
 )
 from dagmaster.session.workers import _worker_info
 
@@ -572,15 +571,18 @@ def test_a_local_context_needs_a_database():
 async def test_workers_are_registered_and_health_is_a_mapping(context: OrchContext):
     assert context.memory is not None
     worker = await register_worker(hostname="worker-01", pid=12345)
-    await worker_heartbeat(worker.id)
+    assert await worker_heartbeat(worker.id)
     assert [(one.hostname, one.pid) for one in await list_workers("active")] == [("worker-01", 12345)]
-    await deregister_worker(worker.id)
+    assert await deregister_worker(worker.id)
     assert await list_workers(status="ACTIVE") == []
     with pytest.raises(QueryInvalid, match="'busy' is not a status of a worker: active, idle, stopped"):
         await list_workers("busy")
     assert [(one.id, one.status) for one in await list_workers()] == [(worker.id, "STOPPED")]
-    with pytest.raises(WorkerExpired):
-        await worker_heartbeat(worker.id)
+    # Not known any more; of another process; no id at all.
+    answers = [
+        await call(one) for call in (worker_heartbeat, deregister_worker) for one in (worker.id, 7, "x")
+    ]
+    assert answers == [False] * 6
     health = await health_check()
     assert health["database"]
     assert not health

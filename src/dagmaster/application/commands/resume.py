@@ -22,7 +22,7 @@ from dagmaster.application.submission import JobRequest, JobSubmitter, accepted_
 from dagmaster.application.views.results import PlannedChildrenView, PlannedNodeView, ResumePlanView
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.added_nodes import PYTHON_WORKFLOW
-from dagmaster.authoring.graph_parts import HOLD_LABEL
+from dagmaster.authoring.graph_parts import is_hold
 from dagmaster.authoring.inputs import parse_input
 from dagmaster.engine.events import ResumeRequested, RetryRequested
 from dagmaster.engine.fingerprints import digest
@@ -124,11 +124,7 @@ async def _release_holds(app: Application, resume: _Resume) -> None:
     if resume.job.workflow_id != PYTHON_WORKFLOW:
         return
     specs = resume.graph.specs.values()
-    signals = {
-        spec.id: spec.signal
-        for spec in specs
-        if isinstance(spec, WaitSpec) and spec.id.startswith(HOLD_LABEL)
-    }
+    signals = {spec.id: spec.signal for spec in specs if isinstance(spec, WaitSpec) and is_hold(spec.id)}
     for node in await app.read.nodes(resume.job.job_id, list(signals)):
         if node.status != NodeStatus.COMPLETED:
             body: JsonObject = {"name": signals[node.node_id], "payload": None}

@@ -11,7 +11,12 @@ from dagmaster.application.views.events_and_logs import (
 )
 from dagmaster.application.views.fleet import OrchestratorStatusView
 from dagmaster.application.views.footprints import FootprintsView, FootprintView
-from dagmaster.application.views.graph_tasks import AddedNodesView, GraphTaskView, ReleasedHoldView
+from dagmaster.application.views.graph_tasks import (
+    AddedNodesView,
+    GraphDependencyView,
+    GraphTaskView,
+    ReleasedHoldView,
+)
 from dagmaster.application.views.graphs import GraphEdgeView, GraphNodeView, GraphView
 from dagmaster.application.views.handlers import HandlerTestView
 from dagmaster.application.views.health import (
@@ -161,6 +166,7 @@ __all__ = [
     "FleetRecord",
     "FootprintView",
     "FootprintsView",
+    "GraphDependencyView",
     "GraphEdgeView",
     "GraphNodeView",
     "GraphTaskView",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.json_types import JsonObject, JsonValue
+from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.records.record import Record, Timestamp
 
 
@@ -39,6 +40,16 @@ class GraphTaskView(Record):
     claimed_at: Timestamp | None = None
     started_at: Timestamp | None = None
     completed_at: Timestamp | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphDependencyView(Record):
+    """`next` waits for `previous`: tasks and groups that were made in Python, by the ids of their makers."""
+
+    previous_id: str
+    previous_type: MemberKind
+    next_id: str
+    next_type: MemberKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,14 @@ from dagmaster.authoring.entrypoint_arguments import argument_problem, typed_sig
 from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
 from dagmaster.authoring.python.futures import MAX_DEPTH
-from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
+from dagmaster.authoring.python.graph_items import (
+    APPLIED,
+    GraphItem,
+    Group,
+    ResultCollector,
+    Task,
+    items_in,
+)
 from dagmaster.authoring.python.holds import Hold, add_held_groups
 from dagmaster.authoring.python.result_parts import ResultPart
 from dagmaster.errors import NodesRejected
@@ -117,6 +124,8 @@ class Collected:
             item.job_id, item.node_id = job_id, names[item.id]
             if stored_ids:
                 item.id = int(stored_ids.get(item.node_id, item.id))
+            if type(item) is Task:
+                APPLIED[item.id] = item
         for item, count in zip((*self.items, *self.touched), self.edge_counts, strict=True):
             item.stored = count
 

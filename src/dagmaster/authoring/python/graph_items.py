@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Never, TypeAlias
+from weakref import WeakValueDictionary
 
 from dagmaster.authoring.python.futures import MAX_DEPTH
 from dagmaster.authoring.python.result_parts import ResultPart, no_items, no_text, no_truth
@@ -19,15 +20,17 @@ from dagmaster.authoring.python.task_options import (
     TASK_OPTIONS,
     TaskOptions,
     add_options,
-    check_name,
+    check_keywords,
+    check_written_name,
     declared_options,
     merged_options,
     no_entrypoint,
     read_function,
+    shown,
 )
 from dagmaster.authoring.schema import TaskModel
+from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import HandlerInvalid, NodesRejected
-from dagmaster.errors.source_map import truncate
 from dagmaster.host.snowflakes import TASK_IDS, time_of
 from dagmaster.sdk.json_forms import short_repr
 
@@ -38,7 +41,9 @@ if TYPE_CHECKING:
 
 _OWN_FOLDER: Final = str(Path(__file__).parents[2])
 ItemKind: TypeAlias = Literal["task", "group"]
-_MAX_SHOWN: Final = 100
+_MAX_ID: Final = 2**63
+APPLIED: Final[WeakValueDictionary[int, Task]] = WeakValueDictionary()
+"""The tasks of this process that are part of a job, by id: their status is set when it is read."""
 
 
 class Dependency(NamedTuple):
@@ -53,7 +58,7 @@ class Dependency(NamedTuple):
 class GraphItem:
     """A task or a group. `a >> b` and `b << a`: b waits for a. Lists may stand on either side."""
 
-    __slots__ = ("group", "id", "job_id", "name", "next", "node_id", "previous", "stored")
+    __slots__ = ("__weakref__", "group", "id", "job_id", "name", "next", "node_id", "previous", "stored")
     kind: ItemKind = "task"
 
     def __init__(self, name: str | None) -> None:
@@ -175,6 +180,7 @@ class Task(GraphItem):
     __slots__ = (
         "_code",
         "_position",
+        "_status",
         "entrypoint",
         "function",
         "kwargs",
@@ -192,10 +198,10 @@ class Task(GraphItem):
     ) -> None:
         if name is not None and not isinstance(name, str):
             raise NodesRejected(
-                f"the name of a task is text, not {short_repr(name)}: a task of {_shown(entrypoint)}"
+                f"the name of a task is text, not {short_repr(name)}: a task of {shown(entrypoint)}"
             )
         if kwargs is not None and type(kwargs) is not dict and not hasattr(kwargs, "keys"):
-            label = name or _shown(entrypoint)
+            label = name or shown(entrypoint)
             raise NodesRejected(f"task {label}: kwargs is {short_repr(kwargs)}, not a mapping of arguments")
         super().__init__(name)
         # Where it is made. The line is looked up when an error names it: that takes longer the longer a
@@ -207,7 +213,7 @@ class Task(GraphItem):
         out."""
         if type(entrypoint) is str:
             if entrypoint not in CHECKED:
-                check_name(entrypoint)
+                check_written_name(entrypoint)
             self.entrypoint = entrypoint
             self.function: Callable[..., Any] | None = None
             self.kwargs = {} if kwargs is None else kwargs
@@ -217,7 +223,7 @@ class Task(GraphItem):
         if options:
             known = merged_options(self.options, options)
             if known is None:
-                _check_keywords("Task" if _frame is None else "create_task", entrypoint, kwargs, options)
+                check_keywords("Task" if _frame is None else "create_task", entrypoint, kwargs, options)
                 self._add_options(options)
             else:
                 self.options = known
@@ -251,6 +257,19 @@ class Task(GraphItem):
         if name not in TASK_OPTIONS:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
         return self.options.get(name, TaskModel.model_fields[name].default)
+
+    @property
+    def status(self) -> NodeStatus:
+        """Return its status as it was read last: by `get_task`, `list_tasks` or `run_job_test`.
+
+        PENDING before that, and before it is part of a job.
+        """
+        status: NodeStatus = getattr(self, "_status", NodeStatus.PENDING)
+        return status
+
+    @status.setter
+    def status(self, status: NodeStatus) -> None:
+        self._status = status
 
     @property
     def label(self) -> str:
@@ -307,17 +326,30 @@ class Group(GraphItem):
     It is complete when everything in it, at any depth, is.
 
     What a group waits for, everything in it waits for. Its name is that of its node, so it is unique in a
-    job.
+    job. `id`: one that was made before; without it, it gets a new one.
     """
 
     __slots__ = ("groups", "tasks")
     kind: ItemKind = "group"
 
-    def __init__(self, name: str, tasks: Iterable[Any] = (), groups: Iterable[Any] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        tasks: Iterable[Any] = (),
+        groups: Iterable[Any] = (),
+        *,
+        id: int | None = None,  # noqa: A002 - the name that the source systems use
+    ) -> None:
         argument: Any = name
         if not isinstance(argument, str) or not argument:
             raise NodesRejected(f"the name of a group is text, not {short_repr(argument)}")
         super().__init__(name)
+        if id is not None:
+            if type(id) is not int or not 0 < id < _MAX_ID:
+                raise NodesRejected(
+                    f"group {name}: its id is a whole number from 1 to 2^63 - 1, not {short_repr(id)}"
+                )
+            self.id = id
         self.tasks: list[Task | ResultCollector] = []
         self.groups: list[Group] = []
         self.add(tasks, groups)
@@ -379,25 +411,6 @@ def create_task(
     """
     # Its own frame: one of a function in between costs as much as all the rest of this.
     return Task(callback, kwargs, name=name, _frame=sys._getframe(1), **options)  # noqa: SLF001 - as above
-
-
-def _check_keywords(maker: str, callback: Any, kwargs: Any, options: Mapping[str, Any]) -> None:
-    """Raise TypeError about keywords that are no options: most are arguments of the function."""
-    unknown = {name: value for name, value in options.items() if name not in TASK_OPTIONS}
-    if not unknown:
-        return
-    arguments = {**kwargs, **unknown} if isinstance(kwargs, dict) else unknown
-    shown = ", ".join(f"{name!r}: {short_repr(value)}" for name, value in arguments.items())
-    mapping = f"{'kwargs=' if maker == 'Task' else ''}{{{truncate(shown, _MAX_SHOWN)}}}"
-    raise TypeError(
-        f"{', '.join(unknown)}: not an option of a task ({', '.join(sorted(['name', *TASK_OPTIONS]))})."
-        " Arguments of the"
-        f" function go into the mapping: {maker}({_shown(callback)}, {mapping})"
-    )
-
-
-def _shown(callback: Any) -> str:
-    return str(getattr(callback, "__name__", None) or short_repr(callback))
 
 
 def items_in(items: Any, depth: int = 0) -> Iterator[GraphItem]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict
 from dagmaster.authoring.model_reader import read_model
 from dagmaster.authoring.schema import TaskModel
 from dagmaster.authoring.source_document import document_from_data
-from dagmaster.errors import HandlerInvalid
+from dagmaster.errors import EntrypointInvalid, HandlerInvalid
+from dagmaster.errors.source_map import truncate
 from dagmaster.sdk.entrypoint_sources import find_definition, loaded_function, source_version
 from dagmaster.sdk.entrypoints import function_name
 from dagmaster.sdk.handler_decorator import (
@@ -69,6 +70,7 @@ _NONE: Final[Mapping[str, Any]] = {}
 CHECKED: Final[set[str]] = set()
 """Names that were checked: 100,000 tasks of one function need one check."""
 MAX_CHECKED: Final = 10_000
+_MAX_SHOWN: Final = 100
 _MERGED: Final[dict[tuple[Any, ...], tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
 """Options with what they were added to: 100,000 tasks with the same options share them."""
 _LAST: Final[list[tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]]] = [(_NONE, _NONE, _NONE)]
@@ -106,7 +108,7 @@ def read_function(callback: Any) -> _Function:
         name = function_name(callback)
     else:
         raise no_entrypoint(callback)
-    check_name(name)
+    check_entrypoint(name)
     if function is not None:
         FUNCTIONS[name] = function
     options: dict[str, Any] = {}
@@ -222,14 +224,40 @@ def _in_order(options: Mapping[str, Any]) -> Mapping[str, Any]:
     return {one: options[one] for one in TASK_OPTIONS if one in options}
 
 
-def check_name(name: str) -> None:
-    """Raise `HandlerInvalid` if it cannot be an entrypoint; remember that it can."""
+def check_written_name(name: str) -> None:
+    """Raise `EntrypointInvalid` if a text does not name a function of a module; remember that it does."""
     check_entrypoint(name)
+    if "." not in name:
+        raise EntrypointInvalid(
+            f"{name!r} is not an entrypoint: write 'module.function', or give the function. A handler with"
+            f" another name: handler_task({name!r})"
+        )
     if len(CHECKED) < MAX_CHECKED:
         CHECKED.add(name)
 
 
-def no_entrypoint(callback: Any) -> HandlerInvalid:
-    return HandlerInvalid(
+def no_entrypoint(callback: Any) -> EntrypointInvalid:
+    """Return the error about what is neither a function nor the name of one."""
+    return EntrypointInvalid(
         f"{short_repr(callback)} is not an entrypoint: give a function, or its name as 'module.function'"
     )
+
+
+def check_keywords(maker: str, callback: Any, kwargs: Any, options: Mapping[str, Any]) -> None:
+    """Raise TypeError about keywords that are no options: most are arguments of the function."""
+    unknown = {name: value for name, value in options.items() if name not in TASK_OPTIONS}
+    if not unknown:
+        return
+    arguments = {**kwargs, **unknown} if isinstance(kwargs, dict) else unknown
+    listed = ", ".join(f"{name!r}: {short_repr(value)}" for name, value in arguments.items())
+    mapping = f"{'kwargs=' if maker == 'Task' else ''}{{{truncate(listed, _MAX_SHOWN)}}}"
+    raise TypeError(
+        f"{', '.join(unknown)}: not an option of a task ({', '.join(sorted(['name', *TASK_OPTIONS]))})."
+        " Arguments of the"
+        f" function go into the mapping: {maker}({shown(callback)}, {mapping})"
+    )
+
+
+def shown(callback: Any) -> str:
+    """Return a name of a function for messages."""
+    return str(getattr(callback, "__name__", None) or short_repr(callback))

@@ -9,12 +9,18 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+from fastapi import Query
 from pydantic import Field, ValidationError, create_model
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, release_hold, submit_graph
-from dagmaster.application.queries.graph_tasks import find_task
+from dagmaster.application.queries.graph_tasks import (
+    MAX_LISTED,
+    find_task,
+    list_dependencies,
+    list_graph_tasks,
+)
 from dagmaster.authoring.added_nodes import fill_place
 from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
 from dagmaster.authoring.python.task_options import TASK_OPTIONS
@@ -30,7 +36,7 @@ from dagmaster.errors import (
 from dagmaster.http.api.submissions import IdempotencyKey, one_key
 from dagmaster.http.api.tasks import Digits
 from dagmaster.http.job_options import OptionsBody
-from dagmaster.http.parameters import JobId, WaitSeconds
+from dagmaster.http.parameters import MAX_ID, Cursor, JobId, WaitSeconds
 from dagmaster.http.routes import Body, Routes, parse_json
 from dagmaster.http.services import App, Caller, Compiler
 from dagmaster.ports.added_nodes import MemberKind
@@ -50,6 +56,7 @@ MAX_TASKS: Final = 1_000
 MAX_LINES_BYTES: Final = 256 * 1024 * 1024
 """The largest graph, decompressed."""
 NDJSON: Final = "application/x-ndjson"
+GraphLimit = Annotated[int, Query(ge=1, le=MAX_LISTED, description="The number of items of a page.")]
 Path = list[str | int]
 Text = Annotated[str, Field(max_length=200)]
 
@@ -244,6 +251,27 @@ async def add_lines(
 async def release(app: App, job_id: JobId, signal: str) -> JSONResponse:
     """Let a job complete that the code which made it kept open while it added tasks."""
     return JSONResponse((await release_hold(app, job_id, signal)).to_dict())
+
+
+@routes.get("/jobs/{job_id}/graph/tasks", Scope.READ, "GraphTaskViewPage")
+async def tasks(
+    app: App,
+    job_id: JobId,
+    node_id: Annotated[str | None, Query(max_length=MAX_ID)] = None,
+    cursor: Cursor = None,
+    limit: GraphLimit = 1_000,
+) -> JSONResponse:
+    """List the tasks of a job that were built in code, without their results."""
+    page = await list_graph_tasks(app, job_id, node_id=node_id, cursor=cursor, limit=limit)
+    return JSONResponse(page.to_dict())
+
+
+@routes.get("/jobs/{job_id}/graph/dependencies", Scope.READ, "GraphDependencyViewPage")
+async def dependencies(
+    app: App, job_id: JobId, cursor: Cursor = None, limit: GraphLimit = 1_000
+) -> JSONResponse:
+    """List the dependencies of a job between tasks and groups that were built in code."""
+    return JSONResponse((await list_dependencies(app, job_id, cursor=cursor, limit=limit)).to_dict())
 
 
 @routes.get("/tasks/{task_id}", Scope.READ, "GraphTaskView")
