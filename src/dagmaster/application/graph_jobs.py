@@ -17,9 +17,10 @@ from dagmaster.application.submission import (
     in_trace,
 )
 from dagmaster.application.views.graph_tasks import AddedNodesView, ReleasedHoldView
-from dagmaster.authoring.added_nodes import PYTHON_DEFINITION, read_batches
+from dagmaster.authoring.added_nodes import PYTHON_DEFINITION, encode_json, read_batches
 from dagmaster.authoring.compiler.compile import compile_definition
-from dagmaster.authoring.graph_parts import HOLD_LABEL, check_part, is_hold
+from dagmaster.authoring.graph_parts import check_part
+from dagmaster.engine.graph import HOLD_DESCRIPTION, HOLD_LABEL, is_hold
 from dagmaster.engine.growth import grow_graph
 from dagmaster.engine.status import SkipReason
 from dagmaster.errors import CommandInvalid, IdempotencyConflict, JobFinished, JobNotFound, NodesRejected
@@ -128,19 +129,26 @@ async def add_nodes(
     )
 
 
-async def release_hold(app: Application, job_id: str, signal: str) -> ReleasedHoldView:
+async def release_hold(
+    app: Application, job_id: str, signal: str, *, wait_seconds: float = 0.0
+) -> ReleasedHoldView:
     """Let a job complete that the code which made it kept open: see `Hold`.
 
-    Whether a node waits for the signal is not looked up: a job may have 100,000 of them.
+    `wait_seconds`: how long to wait for its owner, which completes a job whose tasks have ended. Whether a
+    node waits for the signal is not looked up: a job may have 100,000 of them.
     """
     if not is_hold(signal):
         raise CommandInvalid(f"{signal[:100]!r} is not the signal of a hold, which begins with {HOLD_LABEL}")
     body: dict[str, JsonValue] = {"name": signal, "payload": None}
     sent_by = "anonymous" if app.origin is None else app.origin.actor
-    command_id = await app.client.send(job_id, CommandKind.SIGNAL, body, sent_by)
-    if command_id is None:
-        raise JobNotFound(f"there is no job {job_id!r}")
-    return ReleasedHoldView(job_id=job_id, command_id=command_id)
+
+    async def store() -> str | None:
+        return await app.client.send(job_id, CommandKind.SIGNAL, body, sent_by)
+
+    command = OutgoingCommand(kind=CommandKind.SIGNAL, sent_by=sent_by, effects=frozenset(), body=body)
+    job = await find_job(app, job_id)
+    result = await await_command(app, job, command, store, wait_seconds=wait_seconds)
+    return ReleasedHoldView(job_id=job.job_id, command_id=result.command_id)
 
 
 def python_graph() -> Graph:
@@ -194,8 +202,20 @@ def _without_code(definition: str) -> str:
     )
 
 
+def _without_place(definition: str) -> str:
+    """Return the definition of a hold without its place: another process makes the same graph."""
+    return encode_json(json.loads(definition) | {"description": f"{HOLD_DESCRIPTION}."})
+
+
 def _hash_rows(body_hash: str, rows: BatchRows) -> str:
-    nodes = [(node.node_id, node.group, _without_code(node.definition)) for node in rows.nodes]
+    nodes = [
+        (
+            node.node_id,
+            node.group,
+            (_without_place if is_hold(node.node_id) else _without_code)(node.definition),
+        )
+        for node in rows.nodes
+    ]
     groups = [(group.name, group.parent) for group in rows.groups]
     body = json.dumps([body_hash, nodes, groups, rows.dependencies])
     return hashlib.sha256(body.encode()).hexdigest()

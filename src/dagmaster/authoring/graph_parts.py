@@ -28,16 +28,9 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
 
 MAX_NAME: Final = 100
-HOLD_LABEL: Final = "context_hold"
-"""The names of nodes, and of their signals, that keep a job open while code adds tasks to it."""
 _KINDS: Final = {kind.value: kind for kind in MemberKind}
 _NAME: Final = re.compile(schema.ID_PATTERN)
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9]+")
-
-
-def is_hold(name: str) -> bool:
-    """Return whether a node, or a signal, is that of an open context: no author wrote it."""
-    return name.startswith(HOLD_LABEL)
 
 
 @dataclass(slots=True)

@@ -103,9 +103,9 @@ class SubmissionMethods:
         return _lines("graph", content=graph_lines(request.part, job), is_repeatable=True)
 
     @returns(ReleasedHoldView)
-    def release_hold(self, job_id: str, signal: str) -> Request:
+    def release_hold(self, job_id: str, signal: str, *, wait_seconds: float = 0.0) -> Request:
         """Let a job complete that the code which made it kept open."""
-        return post("jobs", job_id, "holds", signal, "release")
+        return post("jobs", job_id, "holds", signal, "release", wait_seconds=wait_seconds or None)
 
     @returns(AddedNodesView)
     def add_nodes(self, job_id: str, part: GraphPart, *, wait_seconds: float = WAIT_SECONDS) -> Request:

@@ -254,6 +254,22 @@ class WaitSpec(Spec):
     timeout_seconds: float | None = None
     on_timeout: OnTimeout = OnTimeout.FAIL
 
+    @property
+    def is_hold(self) -> bool:
+        """Return whether it keeps the job open while code can add nodes to it."""
+        return self.signal is not None and is_hold(self.signal)
+
+
+HOLD_LABEL: Final = "context_hold"
+"""The names of nodes, and of their signals, that keep a job open while code adds tasks to it."""
+HOLD_DESCRIPTION: Final = "The code that makes this job can still add tasks to it"
+"""With the place of that code after a colon, if it is known."""
+
+
+def is_hold(name: str) -> bool:
+    """Return whether a node, or a signal, is that of an open context: no author wrote it."""
+    return name.startswith(HOLD_LABEL)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec(Spec):

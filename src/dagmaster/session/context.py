@@ -18,9 +18,11 @@ from dagmaster.authoring.python.graph_items import GraphItem, Task, items_in
 from dagmaster.authoring.python.holds import Hold, add_held_groups
 from dagmaster.client.system import current_user
 from dagmaster.errors import DagmasterError, JobFinished, JobNotFound, NodesRejected
+from dagmaster.host.clocks import loop_time
 from dagmaster.sdk.json_forms import short_repr
 from dagmaster.session.backends import ApplicationBackend, memory_backend, open_backend
 from dagmaster.session.concurrent_additions import ConcurrentAdditions
+from dagmaster.session.context_places import check_place, place_of_process
 from dagmaster.session.job import Job, job_number
 from dagmaster.session.reserved_queues import reserved_queue
 from dagmaster.text_format import format_count
@@ -81,12 +83,13 @@ class OrchContext:
             raise ValueError(
                 f"hold_seconds is a number of seconds, more than 0, not {short_repr(hold_seconds)}"
             )
-        _check_place(url, in_memory=in_memory, local=local, clock=clock)
+        check_place(url, in_memory=in_memory, local=local, clock=clock)
         self.job_id = None if job_id is None else job_number(job_id)
         self._is_job_given = job_id is not None
         self._jobs: dict[int, str] = {}
         self._made: set[int] = set()
         self.hold_seconds = hold_seconds
+        self._place = place_of_process()
         self.is_in_memory = in_memory
         self._is_local = local and not in_memory
         self._queue: str | None = None
@@ -198,11 +201,12 @@ class OrchContext:
         failures: list[DagmasterError] = []
         try:
             await self._additions.finish()
+            deadline = loop_time() + WAIT_SECONDS
             for job_id in list(self.held):
                 try:
                     if reason is not None and job_id in self._made:
                         await self._cancel(job_id, reason)
-                    await self.release(job_id)
+                    await self.release(job_id, max(0.0, deadline - loop_time()))
                 except DagmasterError as failure:
                     failures.append(failure)
         finally:
@@ -346,7 +350,7 @@ class OrchContext:
         """Keep the job and its new groups open; None if a hold of the job does."""
         held = self.held.get(job_id or 0)
         if held is None:
-            hold = Hold(self.hold_seconds, is_first=job_id is None)
+            hold = Hold(self.hold_seconds, is_first=job_id is None, place=self._place)
             collected.add_hold(hold, collected.leaf_groups())
             return hold
         groups = collected.leaf_groups()
@@ -365,11 +369,16 @@ class OrchContext:
         if self._renewal is None:
             self._renewal = asyncio.create_task(self._renew_holds())
 
-    async def release(self, job_id: int) -> None:
-        """Let a job complete."""
-        for signal in self.take_signals(job_id):
+    async def release(self, job_id: int, wait_seconds: float = 0.0) -> None:
+        """Let a job complete, and wait for its owner: it completes a job whose tasks have ended."""
+        seconds = min(wait_seconds, self.command_seconds(job_id))
+        signals = self.take_signals(job_id)
+        for signal in signals:
+            is_last = signal is signals[-1]
             with contextlib.suppress(JobFinished, JobNotFound):
-                await self.backend.call(release_hold, str(job_id), signal)
+                await self.backend.call(
+                    release_hold, str(job_id), signal, wait_seconds=seconds if is_last else 0.0
+                )
 
     async def _cancel(self, job_id: int, error: BaseException) -> None:
         comment = f"the code that makes this job raised {type(error).__name__}: its graph may be half built"
@@ -401,7 +410,7 @@ class OrchContext:
                     pause = min(pause, RENEWAL_RETRY_SECONDS)
 
     async def _renew_hold(self, job_id: int, held: HeldJob) -> None:
-        hold, part = Hold(self.hold_seconds, is_first=False), GraphPart()
+        hold, part = Hold(self.hold_seconds, is_first=False, place=self._place), GraphPart()
         part.tasks.append(hold.to_task())
         add_held_groups(part, hold, held.groups)
         added = await self._add_nodes(job_id, part)
@@ -429,20 +438,6 @@ def _naming_what_was_written(items: Any, **options: Any) -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def _memory(clock: Clock | None) -> AsyncIterator[Backend]:
     yield memory_backend(clock)
-
-
-def _check_place(url: str | None, *, in_memory: bool, local: bool, clock: Clock | None) -> None:
-    """Raise `ValueError` about arguments that name two places of jobs, or have no effect."""
-    if url is not None and in_memory:
-        raise ValueError("url and in_memory=True: a job is on a server or in memory, remove one of them")
-    if url is not None and local:
-        raise ValueError("url and local=True: the jobs of a server run there, remove one of them")
-    if str(url).startswith(("postgresql:", "postgres:")):
-        raise ValueError(
-            "url is the address of a server, https://host:port: DAGMASTER_DATABASE_URL names a database"
-        )
-    if clock is not None and not in_memory:
-        raise ValueError("clock has no effect without in_memory=True: a database has its own time")
 
 
 def check_job_name(name: Any) -> None:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from dagmaster.authoring.graph_parts import is_hold
-from dagmaster.engine.graph import Kind
+from dagmaster.engine.graph import Kind, is_hold
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import DagmasterError
 from dagmaster.session.backends import open_backend

@@ -40,10 +40,13 @@ from dagmaster import (
     update_task_status,
     worker_heartbeat,
 )
+from dagmaster.application.diagnosis import why_job
 from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.engine import backlog
 from dagmaster.errors import LeaseLost, NodesRejected
 from dagmaster.orchestrator.owned_job import OwnedJob
+from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
+from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate
 from tests.integration.runtime.test_ownership import GATED, gated_by
 from tests.patience import PATIENCE_SECONDS
@@ -389,3 +392,37 @@ async def test_code_claims_and_reports_tasks_over_the_database(
         await update_task_status(first.id, "failed", error="late")
     assert await deregister_worker(worker.id)
     assert not await worker_heartbeat(worker.id)
+
+
+async def test_a_job_whose_tasks_have_ended_is_completed_when_its_context_ends(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    await world.orchestrator()
+    await world.worker()
+    async with OrchContext() as context:
+        job = await create_job("open", create_task(ECHO, {"n": 1}, queue="q"))
+        await world.until_event(str(job.id), "NodeCompleted")
+        assert (await get_job(job.id)).status is JobStatus.WAITING
+        why = await context.backend.call(why_job, str(job.id))
+        assert "its context is open at" in str(why.to_dict())
+        is_waiting = asyncio.Event()
+        read_commands, pending_commands = (
+            PostgresOrchestratorStore.read_commands,
+            PostgresReadStore.pending_commands,
+        )
+
+        async def read_late(*args: Any, **kwargs: Any) -> Any:
+            """The owner is slower than the context."""
+            await is_waiting.wait()
+            return await read_commands(*args, **kwargs)
+
+        async def note_pending(*args: Any, **kwargs: Any) -> Any:
+            is_waiting.set()
+            return await pending_commands(*args, **kwargs)
+
+        monkeypatch.setattr(PostgresOrchestratorStore, "read_commands", read_late)
+        monkeypatch.setattr(PostgresReadStore, "pending_commands", note_pending)
+    status = (await get_job(job.id)).status
+    is_waiting.set()
+    assert status is JobStatus.COMPLETED

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import secrets
+import socket
 import sys
 import traceback
 from pathlib import Path
@@ -39,9 +41,12 @@ from dagmaster import (
     worker_heartbeat,
 )
 from dagmaster.application.graph_jobs import release_hold
+from dagmaster.application.job_lookup import find_job
 from dagmaster.application.queries.events_and_logs import list_events
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.authoring.python import task_options
+from dagmaster.engine.diagnosis.active_nodes import waiting_for_signal_or_time
+from dagmaster.engine.graph import WaitSpec
 from dagmaster.errors import (
     JobFinished,
     JobNotFound,
@@ -620,3 +625,25 @@ def test_a_worker_is_active_idle_or_stopped(fields: dict[str, Any], status: str)
     worker = _worker_info(view)
     assert (worker.status, worker.id, worker.tasks_completed, worker.tasks_failed) == (status, 5, 3, 2)
     assert (worker.last_heartbeat - worker.started_at).total_seconds() == 59.0
+
+
+def test_an_open_context_is_why_its_job_is_open_and_where():
+    async def story() -> None:
+        line = sys._getframe().f_lineno + 1
+        async with OrchContext(in_memory=True) as context:
+            job = await context.create_job("job", create_task(plain), idempotency_key="key")
+            assert context.memory is not None
+            assert context.memory.services is not None
+            graph = await context.memory.app.outlines.of_job(await find_job(context.memory.app, str(job.id)))
+            (spec,) = [one for one in graph.specs.values() if isinstance(one, WaitSpec)]
+            reason = waiting_for_signal_or_time(spec, 100.0, 40.0)
+            where = rf"{__file__}:{line} (process {os.getpid()} on {socket.gethostname()}, user "
+            assert reason.sentence.startswith(f"keeps the job open: its context is open at {where}")
+            assert reason.sentence.endswith("; if that process is gone, it ends in 1 min")
+            # Another line, the same graph.
+            other = OrchContext(in_memory=True)
+            other._backend = context.backend
+            again = await other.create_job("job", create_task(plain), idempotency_key="key")
+            assert again.id == job.id
+
+    asyncio.run(story())

@@ -22,11 +22,10 @@ from dagmaster.application.submission import JobRequest, JobSubmitter, accepted_
 from dagmaster.application.views.results import PlannedChildrenView, PlannedNodeView, ResumePlanView
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.added_nodes import PYTHON_WORKFLOW
-from dagmaster.authoring.graph_parts import is_hold
 from dagmaster.authoring.inputs import parse_input
 from dagmaster.engine.events import ResumeRequested, RetryRequested
 from dagmaster.engine.fingerprints import digest
-from dagmaster.engine.graph import WaitSpec
+from dagmaster.engine.graph import WaitSpec, is_hold
 from dagmaster.engine.model import Job
 from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_new_job, plan_nothing, plan_rerun
 from dagmaster.engine.status import JobStatus, NodeStatus

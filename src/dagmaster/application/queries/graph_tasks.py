@@ -11,8 +11,8 @@ from dagmaster.application.queries.nodes import node_detail
 from dagmaster.application.secret_inputs import RedactorCache
 from dagmaster.application.views.graph_tasks import GraphDependencyView, GraphTaskView
 from dagmaster.authoring.added_nodes import fill_place
-from dagmaster.authoring.graph_parts import is_hold
 from dagmaster.engine.expressions.json_values import path_text
+from dagmaster.engine.graph import is_hold
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
 from dagmaster.host.snowflakes import time_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart
+from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
+from dagmaster.engine.graph import HOLD_DESCRIPTION, HOLD_LABEL
 from dagmaster.host.snowflakes import TASK_IDS
 from dagmaster.ports.added_nodes import MemberKind
 
@@ -22,6 +23,8 @@ class Hold:
     is_first: bool
     """Whether it is that of a new job. Its names do not depend on its id: the same code makes the same
     graph."""
+    place: str = ""
+    """Where the code is that adds tasks, for people."""
     id: int = field(default_factory=TASK_IDS.new)
     node_id: str | None = None
 
@@ -33,7 +36,7 @@ class Hold:
         """Return the node. If nothing releases it, it lets the job continue after some time."""
         definition: JsonObject = {
             "type": "wait",
-            "description": "The code that makes this job can still add tasks to it.",
+            "description": f"{HOLD_DESCRIPTION}{f': {self.place}' if self.place else '.'}",
             "signal": self.signal,
             "timeout_seconds": self.seconds,
             "on_timeout": "go_on",

@@ -47,10 +47,10 @@ class Place(NamedTuple):
         )
 
 
-def calling_place() -> Place:
-    """Return the place of the innermost call that is neither in this package nor in Python's own modules."""
+def calling_place(own_folder: str = _OWN_FOLDER) -> Place:
+    """Return the place of the innermost call that is neither in this folder nor in Python's own modules."""
     frame: FrameType = sys._getframe(1)  # noqa: SLF001 - there is no other way to the caller
-    while _is_passed_over(frame.f_code.co_filename) and frame.f_back is not None:
+    while _is_passed_over(frame.f_code.co_filename, own_folder) and frame.f_back is not None:
         frame = frame.f_back
     _, _, column, _ = next(
         islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None, None, None, None)
@@ -58,9 +58,9 @@ def calling_place() -> Place:
     return Place(frame.f_code.co_filename, frame.f_lineno, (column or 0) + 1)
 
 
-def _is_passed_over(file: str) -> bool:
+def _is_passed_over(file: str, own_folder: str) -> bool:
     is_library = file.startswith(_LIBRARY) and "-packages" not in file
-    return is_library or file.startswith((_OWN_FOLDER, "<frozen"))
+    return is_library or file.startswith((own_folder, "<frozen"))
 
 
 def place_of(function: Callable[..., object]) -> Place:

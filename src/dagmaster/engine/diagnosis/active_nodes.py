@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
-from dagmaster.engine.graph import OnTimeout
+from dagmaster.engine.graph import HOLD_DESCRIPTION, OnTimeout
 from dagmaster.engine.status import Isolation, isolation_after
 from dagmaster.text_format import age, format_count, format_error, format_list, format_rfc3339
 
@@ -221,6 +221,8 @@ def _on_timeout(spec: ApprovalSpec) -> str:
 
 def waiting_for_signal_or_time(spec: WaitSpec, wake_at: float | None, now: float) -> Reason:
     until = _time(wake_at)
+    if spec.is_hold:
+        return _open_context(spec, wake_at, now)
     if spec.signal is not None:
         end = "" if wake_at is None else f"; times out in {age(wake_at - now)}"
         return Reason(
@@ -237,6 +239,17 @@ def waiting_for_signal_or_time(spec: WaitSpec, wake_at: float | None, now: float
         else "has finished waiting and continues now",
         group_sentence="wait for a time",
         data={"at": until},
+    )
+
+
+def _open_context(spec: WaitSpec, wake_at: float | None, now: float) -> Reason:
+    place = spec.description.partition(f"{HOLD_DESCRIPTION}: ")[2]
+    end = "" if wake_at is None else f"; if that process is gone, it ends in {age(wake_at - now)}"
+    return Reason(
+        code=ReasonCode.OPEN_CONTEXT,
+        sentence=f"keeps the job open: its context is open{place and f' at {place}'}{end}",
+        group_sentence="keep the job open: its context is open",
+        data={"place": place or None, "until": _time(wake_at)},
     )
 
 

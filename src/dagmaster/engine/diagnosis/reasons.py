@@ -55,6 +55,7 @@ class ReasonCode(StrEnum):
     REPORTED = "reported"
     DECIDING = "deciding"
     WAIT_UNTIL = "wait_until"
+    OPEN_CONTEXT = "open_context"
     # An open node that waits for other nodes of its job.
     CHILDREN = "children"
     MAX_PARALLEL = "max_parallel"
@@ -107,6 +108,7 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.REPORTED: "The attempt was reported. The job's owner processes the report next.",
     ReasonCode.DECIDING: "The job's owner advances the node within a moment.",
     ReasonCode.WAIT_UNTIL: "The node waits until `at`.",
+    ReasonCode.OPEN_CONTEXT: "The code that makes the job can still add tasks to it: `place`.",
     ReasonCode.CHILDREN: "The fan-out waits for its children.",
     ReasonCode.MAX_PARALLEL: "As many children of the fan-out are active as `max_parallel` allows.",
     ReasonCode.NODES: "The node waits for upstream nodes: `because`.",

@@ -248,9 +248,10 @@ async def add_lines(
 
 
 @routes.post("/jobs/{job_id}/holds/{signal}/release", Scope.ADMIN, "ReleasedHoldView")
-async def release(app: App, job_id: JobId, signal: str) -> JSONResponse:
+async def release(app: App, job_id: JobId, signal: str, wait_seconds: WaitSeconds = 0.0) -> JSONResponse:
     """Let a job complete that the code which made it kept open while it added tasks."""
-    return JSONResponse((await release_hold(app, job_id, signal)).to_dict())
+    view = await release_hold(app, job_id, signal, wait_seconds=wait_seconds)
+    return JSONResponse(view.to_dict())
 
 
 @routes.get("/jobs/{job_id}/graph/tasks", Scope.READ, "GraphTaskViewPage")
