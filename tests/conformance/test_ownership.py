@@ -33,6 +33,24 @@ async def test_the_most_urgent_job_is_claimed_first_then_the_oldest(world):
     assert [job.row.id for job in claimed] == [jobs[place] for place in (2, 4, 0, 3, 1)]
 
 
+async def test_one_job_is_claimed_alone_if_nobody_owns_it_and_there_is_something_to_decide(world):
+    client, owner = await world.client(), await world.orchestrator()
+    orchestrator = await world.orchestrator()
+    first, second = [await submitted(world, client) for _ in range(2)]
+    assert [job.row.id for job in await orchestrator.claim_job(second)] == [second]
+    assert [job.row.id for job in await owner.claim(10)] == [first]
+    assert await orchestrator.claim_job(first) == await orchestrator.claim_job(second) == []
+    assert await orchestrator.claim_job("7") == []
+
+
+async def test_one_job_that_is_over_is_claimed_alone_if_it_has_a_command(world):
+    scene = await Scene.begin(world)
+    await finished(scene)
+    assert await scene.orchestrator.claim_job(scene.job_id) == []
+    await scene.client.send(scene.job_id, CommandKind.RESUME, {}, "")
+    assert len(await scene.orchestrator.claim_job(scene.job_id)) == 1
+
+
 async def test_a_claim_takes_at_most_so_many_the_best_ones(world):
     client, orchestrator = await world.client(), await world.orchestrator()
     jobs = [await submitted(world, client, priority=priority) for priority in (1, 9, 5)]

@@ -10,7 +10,8 @@ from dagmaster.application.checks import LocalChecks
 from dagmaster.orchestrator.graph_cache import GraphCache, OutlineCache
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from dagmaster.application.checks import Checks
     from dagmaster.engine.graph import DefaultLimits
@@ -42,6 +43,8 @@ class Application:
     """The operator's limits of tasks that name none, as explanations show them."""
     checks: Checks = field(default_factory=LocalChecks, compare=False, repr=False)
     """Where texts and inputs of callers are checked."""
+    own_turns: Callable[[str], AbstractAsyncContextManager[None]] | None = None
+    """Decides about one job in this process until it is left, for a job that nobody else would own."""
     graphs: GraphCache = field(init=False, compare=False, repr=False)
     """Compiled graphs. A stored graph never changes, so each is compiled once."""
     outlines: OutlineCache = field(init=False, compare=False, repr=False)

@@ -147,6 +147,9 @@ async def release_hold(
 
     command = OutgoingCommand(kind=CommandKind.SIGNAL, sent_by=sent_by, effects=frozenset(), body=body)
     job = await find_job(app, job_id)
+    if job.is_finished:
+        # A resume of it releases its holds.
+        raise JobFinished(f"job {job.job_id} has finished: it is {job.status}, and nothing holds it")
     result = await await_command(app, job, command, store, wait_seconds=wait_seconds)
     return ReleasedHoldView(job_id=job.job_id, command_id=result.command_id)
 

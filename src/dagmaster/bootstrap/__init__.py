@@ -12,6 +12,7 @@ import pathlib
 import tempfile
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagmaster.host.private_files import own_folder, tighten
@@ -147,9 +148,20 @@ async def open_application(
         client = PostgresClientStore(config)
         stack.push_async_callback(client.close)
         blob_dir = blob_directory(settings, data_dir)
-        yield await stack.enter_async_context(
+        app = await stack.enter_async_context(
             wire_application(config, settings, blob_dir, client=client, checks_schema=not migrate)
         )
+        yield replace(app, own_turns=partial(own_turns, config, app.blobs))
+
+
+@contextlib.asynccontextmanager
+async def own_turns(config: DatabaseConfig, blobs: OutputBlobs, job_id: str) -> AsyncIterator[None]:
+    """Decide about one job in this process."""
+    from dagmaster.orchestrator.single_job import running
+    from dagmaster.settings import load_settings
+
+    async with running(make_orchestrator(config, blobs, load_settings(), job_id=job_id)):
+        yield
 
 
 @contextlib.asynccontextmanager
@@ -202,6 +214,7 @@ def make_orchestrator(
     settings: Settings,
     *,
     queue: str | None = None,
+    job_id: str | None = None,
     observer: TurnObserver | None = None,
 ) -> Orchestrator:
     from dagmaster.orchestrator.poll_schedule import Timing
@@ -227,6 +240,7 @@ def make_orchestrator(
         redact=redact_value,
         timing=timing,
         queue=queue,
+        job_id=job_id,
         limits=default_limits(settings),
         observer=observer,
     )

@@ -255,6 +255,12 @@ class JobFinished(CommandRejected):
     code = "job_finished"
 
 
+class JobAlreadyCancelled(JobFinished):
+    """The job was cancelled before, or is being cancelled."""
+
+    code = "job_already_cancelled"
+
+
 class JobNotFinished(CommandRejected):
     """The command needs a finished job."""
 

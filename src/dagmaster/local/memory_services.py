@@ -11,6 +11,7 @@ from dagmaster.local.idle_clock import IdleClock
 from dagmaster.local.runner import LocalServices
 from dagmaster.orchestrator.poll_schedule import Timing
 from dagmaster.orchestrator.service import Orchestrator
+from dagmaster.orchestrator.single_job import running
 from dagmaster.redaction import redact_value
 from dagmaster.sdk.handler_mocks import with_mocks
 from dagmaster.store.memory.client_store import MemoryClientStore
@@ -62,11 +63,17 @@ def memory_services(
     idle_clock.has_work = lambda: bool(tables.queue or tables.results or tables.inbox)
     client = MemoryClientStore(database)
 
-    def make_orchestrator(queue: str) -> Orchestrator:
+    def make_orchestrator(queue: str | None, job_id: str | None = None) -> Orchestrator:
         store = MemoryOrchestratorStore(tables, lease_seconds=inf, worker_lease_seconds=inf)
         timing = Timing(poll_seconds=inf)
         return Orchestrator(
-            store, blobs=tables.blobs, redact=redact_value, timing=timing, queue=queue, limits=limits
+            store,
+            blobs=tables.blobs,
+            redact=redact_value,
+            timing=timing,
+            queue=queue,
+            job_id=job_id,
+            limits=limits,
         )
 
     def make_worker(queue: str) -> Worker:
@@ -86,6 +93,7 @@ def memory_services(
         results=MemoryReusableResults(database),
         blobs=database.blobs,
         limits=limits,
+        own_turns=lambda job_id: running(make_orchestrator(None, job_id)),
     )
     return LocalServices(
         application=application,

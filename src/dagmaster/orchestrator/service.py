@@ -56,7 +56,7 @@ QUARANTINE_SECONDS: Final = 30.0
 class Orchestrator:
     """Owns jobs and advances them.
 
-    `queue`: claim only jobs of this queue, for a process that serves one job.
+    `queue`: claim only jobs of this queue, for a process that serves one job; `job_id`: claim only this one.
     """
 
     def __init__(
@@ -67,10 +67,12 @@ class Orchestrator:
         redact: Callable[[Any, Collection[str]], Any],
         timing: Timing | None = None,
         queue: str | None = None,
+        job_id: str | None = None,
         limits: DefaultLimits | None = None,
         observer: TurnObserver | None = None,
     ) -> None:
         self.store, self.timing, self.queue, self.observer = store, timing or Timing(), queue, observer
+        self.job_id = job_id
         self.jobs: dict[str, OwnedJob] = {}
         self.counters = {"turns": 0, "results": 0, "jobs_claimed": 0, "jobs_reclaimed": 0, "jobs_finished": 0}
         self.ready = asyncio.Event()
@@ -357,7 +359,10 @@ class Orchestrator:
     # ── Collecting events ──
 
     async def _claim(self, pending: dict[str, PendingEvents]) -> bool:
-        claimed = await self.store.claim(MAX_CLAIMS, self.queue)
+        if self.job_id is None:
+            claimed = await self.store.claim(MAX_CLAIMS, self.queue)
+        else:
+            claimed = await self.store.claim_job(self.job_id)
         self.counters["jobs_claimed"] += len(claimed)
         job_log.log_taken_over(claimed)
         for claimed_job in claimed:

@@ -62,6 +62,9 @@ class OrchestratorStore(ReusableResults, Protocol):
         None while this orchestrator drains.
         """
 
+    async def claim_job(self, job_id: str) -> list[ClaimedJob]:
+        """Claim this job if nobody owns it, and it is open or has a command; return it, or nothing."""
+
     async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         """Load owned jobs, all or some, under a new epoch: after a call whose effect is not known."""
 

@@ -12,7 +12,7 @@ from dagmaster.application.graph_jobs import release_hold
 from dagmaster.authoring.python.graph_items import APPLIED
 from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.client.system import current_user
-from dagmaster.errors import CommandRejected, JobNotFound, NodesRejected
+from dagmaster.errors import CommandRejected, JobFinished, JobNotFound, NodesRejected
 from dagmaster.host.event_loops import run_blocking
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
@@ -61,7 +61,8 @@ async def run_job_test_async(job: Job) -> Job:
     async with _services(job) as services:
         backend = ApplicationBackend(services.application, None)
         for signal in [] if job.context is None else job.context.take_signals(job.id):
-            await backend.call(release_hold, str(job.id), signal)
+            with contextlib.suppress(JobFinished):
+                await backend.call(release_hold, str(job.id), signal)
         await _run(services, str(job.id))
         view, result = await backend.read_job(str(job.id))
         job.update(view, result)

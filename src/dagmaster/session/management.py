@@ -101,14 +101,13 @@ async def cancel_job(
 ) -> Job:
     """Ask a job to stop: nothing new starts, and running tasks are asked to stop. `comment`: why.
 
-    Return the job as it is then.
+    Return the job as it is when that is decided: its running tasks may still have to end. One that nobody
+    owns, in a database or in memory, ends at once, also without an orchestrator. The second time it raises
+    `JobAlreadyCancelled`.
     """
     number = str(job_number(job_id))
     async with a_context(url, key) as context:
-        seconds = context.command_seconds(int(number))
-        await context.backend.call(
-            control.cancel_job, number, sent_by=current_user(), comment=comment, wait_seconds=seconds
-        )
+        await context.backend.call(control.cancel_job, number, sent_by=current_user(), comment=comment)
         return await _read(context, number)
 
 

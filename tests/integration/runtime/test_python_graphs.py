@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -43,8 +44,9 @@ from dagmaster import (
 from dagmaster.application.diagnosis import why_job
 from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.engine import backlog
-from dagmaster.errors import LeaseLost, NodesRejected
+from dagmaster.errors import JobAlreadyCancelled, LeaseLost, NodesRejected
 from dagmaster.orchestrator.owned_job import OwnedJob
+from dagmaster.sdk.handler_registry import handler
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate
@@ -413,7 +415,7 @@ async def test_a_job_whose_tasks_have_ended_is_completed_when_its_context_ends(
         )
 
         async def read_late(*args: Any, **kwargs: Any) -> Any:
-            """The owner is slower than the context."""
+            """Read commands later than the context ends."""
             await is_waiting.wait()
             return await read_commands(*args, **kwargs)
 
@@ -426,3 +428,59 @@ async def test_a_job_whose_tasks_have_ended_is_completed_when_its_context_ends(
     status = (await get_job(job.id)).status
     is_waiting.set()
     assert status is JobStatus.COMPLETED
+
+
+async def test_a_job_that_nobody_owns_is_cancelled_at_once_and_only_once(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    other = await create_job("other", create_task(ECHO, queue="q"))
+    job = await create_job("plain", create_task(ECHO, queue="q"))
+    cancelled = await cancel_job(job.id, comment="wrong day")
+    assert (cancelled.status, cancelled.is_finished) == (JobStatus.CANCELLED, True)
+    with pytest.raises(
+        JobAlreadyCancelled, match=rf"job {job.id} was cancelled already: .*jobs why {job.id}"
+    ):
+        await cancel_job(job.id)
+    # Nothing else was decided, and what was cancelled can run all the same.
+    assert (await get_job(other.id)).status is JobStatus.PENDING
+    await retry_failed_tasks(job.id)
+    await world.orchestrator()
+    await world.worker()
+    assert (await world.finished(str(job.id), run=2)).status == "COMPLETED"
+
+
+async def test_a_cancel_of_a_job_that_runs_returns_when_it_is_decided_and_the_next_one_is_refused(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    gate = Gate()
+
+    @handler("stubborn", queue="q")
+    async def stubborn() -> None:
+        while not gate.is_open:
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.wait()
+
+    world.handlers.append(stubborn)
+    await world.orchestrator()
+    await world.worker()
+    job = await create_job("gated", create_task(handler_task("stubborn"), queue="q"))
+    await world.until_claimed()
+    cancelled = await cancel_job(job.id)
+    assert not cancelled.is_finished
+    with pytest.raises(JobAlreadyCancelled, match="is being cancelled already"):
+        await cancel_job(job.id)
+    gate.open()
+    assert (await world.finished(str(job.id))).status == "CANCELLED"
+
+
+async def test_a_reserved_job_is_cancelled_at_once_also_next_to_a_fleet(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    await world.orchestrator()
+    async with OrchContext(local=True):
+        job = await create_job("local", create_task(plain, queue="q"))
+        assert (await cancel_job(job.id)).status is JobStatus.CANCELLED
+        assert run_job_test(job).status is JobStatus.CANCELLED

@@ -19,6 +19,7 @@ from dagmaster.errors import (
     ApprovalNotPending,
     ApproverNotAllowed,
     CommandInvalid,
+    JobAlreadyCancelled,
     JobFinished,
     NodeNotCancellable,
     NodeNotRetriable,
@@ -52,8 +53,16 @@ async def cancel_job(
     comment: str = "",
     wait_seconds: float = WAIT_SECONDS,
 ) -> CommandResult:
-    """Ask a job to stop: nothing new starts, and running tasks are asked to stop. `comment`: why."""
-    job = await _unfinished_job(app, job_id)
+    """Ask a job to stop: nothing new starts, and running tasks are asked to stop. `comment`: why.
+
+    A job that nobody owns, and nobody would claim, is decided about here. Raise `JobAlreadyCancelled` the
+    second time, also while the job is being cancelled.
+    """
+    job = await find_job(app, job_id)
+    if job.is_cancelled or (job.is_cancelling and not job.is_finished):
+        state = "was cancelled already" if job.is_cancelled else "is being cancelled already"
+        raise JobAlreadyCancelled(f"job {job.job_id} {state}: `jobs why {job.job_id}` says by whom")
+    job = _check_unfinished(job)
     command = OutgoingCommand(
         kind=CommandKind.CANCEL,
         sent_by=sent_by,
@@ -276,7 +285,10 @@ def _check_answerable(job: JobRecord, graph: Graph, node: NodeRecord, sent_by: s
 
 
 async def _unfinished_job(app: Application, job_id: str | None) -> JobRecord:
-    job = await find_job(app, job_id)
+    return _check_unfinished(await find_job(app, job_id))
+
+
+def _check_unfinished(job: JobRecord) -> JobRecord:
     if job.is_finished:
         raise JobFinished(
             f"job {job.job_id} has finished: it is {job.status}. A finished job can be resumed, and its nodes"

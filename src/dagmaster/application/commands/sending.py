@@ -8,6 +8,7 @@ the command is processed as soon as one claims the job.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,6 +19,7 @@ from dagmaster.application.views.results import CommandResult
 from dagmaster.errors import CommandInvalid, JobNotFound
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.run_queues import is_run_queue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -114,10 +116,32 @@ async def await_command(
     # Subscribed before it is sent: otherwise the owner could be faster.
     async with app.read.subscribe(job.job_id) as subscription:
         sent = await _store(job, command, store)
-        if (await app.read.fleet_counts()).orchestrators == 0:
+        is_owned = await _has_owner(app, job)
+        if not is_owned and (command.kind is not CommandKind.CANCEL or app.own_turns is None):
             return await _result(app, sent, None, is_done=False, is_owned=False)
-        event, is_done = await _await_effect(app, sent, subscription, wait_seconds)
-    return await _result(app, sent, event, is_done=is_done, is_owned=True)
+        async with contextlib.AsyncExitStack() as stack:
+            deadline = time.monotonic() + wait_seconds
+            if not is_owned and app.own_turns is not None:
+                await stack.enter_async_context(app.own_turns(job.job_id))
+            event, is_done = await _await_effect(app, sent, subscription, deadline)
+            if not is_owned and is_done:
+                await _await_end(app, job, subscription, deadline)
+    return await _result(app, sent, event, is_done=is_done, is_owned=is_owned)
+
+
+async def _has_owner(app: Application, job: JobRecord) -> bool:
+    """Return whether an orchestrator has a job, or claims it in a moment."""
+    is_reserved = job.owner is None and job.queue is not None and is_run_queue(job.queue)
+    return not is_reserved and (await app.read.fleet_counts()).orchestrators > 0
+
+
+async def _await_end(app: Application, job: JobRecord, subscription: Subscription, deadline: float) -> None:
+    """Wait for the end of a job that this process decides about: the next owner decides about the rest."""
+    while (seconds := deadline - time.monotonic()) > 0:
+        record = await app.read.job(job.job_id)
+        if record is None or record.is_finished:
+            return
+        await subscription.wait(min(seconds, POLL_SECONDS))
 
 
 class _SentCommand(NamedTuple):
@@ -150,10 +174,9 @@ def _audit_entries(app: Application, job: JobRecord, command: OutgoingCommand) -
 
 
 async def _await_effect(
-    app: Application, sent: _SentCommand, subscription: Subscription, wait_seconds: float
+    app: Application, sent: _SentCommand, subscription: Subscription, deadline: float
 ) -> tuple[StoredEvent | None, bool]:
     """Return the event about a command, and whether the command was processed."""
-    deadline = time.monotonic() + wait_seconds
     interval = SAFETY_SECONDS if subscription.has_notifications else POLL_SECONDS
     seq = sent.job.event_seq
     while True:

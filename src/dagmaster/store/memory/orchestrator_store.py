@@ -98,8 +98,18 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
             and (job.is_open or job_id in commanded)
             and queue in (None, job.new.queue)
         ]
-        claimed = sorted(claimable, key=lambda job: job.rank)[:limit]
-        now = database.clock.now()
+        return self._give(sorted(claimable, key=lambda job: job.rank)[:limit])
+
+    async def claim_job(self, job_id: str) -> list[ClaimedJob]:
+        """Claim one unowned job."""
+        job = self._database.jobs.get(job_id)
+        if job is None or job.owner_id is not None:
+            return []
+        is_commanded = any(command.job_id == job_id for command in self._database.inbox.values())
+        return self._give([job] if job.is_open or is_commanded else [])
+
+    def _give(self, claimed: Sequence[StoredJob]) -> list[ClaimedJob]:
+        now = self._database.clock.now()
         for job in claimed:
             job.owner_id = self.owner_id
             job.epoch += 1

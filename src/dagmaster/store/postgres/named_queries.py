@@ -161,9 +161,16 @@ _ENCODERS: Final = {"numbers": encode_numbers, "texts": encode_texts}
 
 def _sections(file: str) -> Iterable[tuple[str, str, str]]:
     text = (resources.files("dagmaster.store.postgres") / "sql" / f"{file}.sql").read_text(encoding="utf-8")
-    known = job_columns.fragments() if file == FRAGMENTS else {**job_columns.fragments(), **parts(FRAGMENTS)}
+    known = {**job_columns.fragments(), **({} if file == FRAGMENTS else parts(FRAGMENTS))}
+
+    def fill(section: str) -> str:
+        return _FRAGMENT.sub(lambda match: known[match[1]], section)
+
     heads = list(_NAME.finditer(text))
     for head, following in zip(heads, [*heads[1:], None], strict=True):
         end = len(text) if following is None else following.start()
-        section = text[head.end() : end].strip()
-        yield head[1], head[2], _FRAGMENT.sub(lambda match: known[match[1]], section)
+        section = fill(text[head.end() : end].strip())
+        if file == FRAGMENTS:
+            # Those that follow may have it.
+            known[head[1]] = section
+        yield head[1], head[2], section

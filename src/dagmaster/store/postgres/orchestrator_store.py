@@ -120,6 +120,11 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         params = {"owner_id": self.owner_id, "by": self.name, "limit": limit, "queue": queue, **self._leases}
         return await self._load_rows(await self._turns.fetch(_SQL["claim"], params))
 
+    async def claim_job(self, job_id: str) -> list[ClaimedJob]:
+        """Claim one unowned job."""
+        params = {"owner_id": self.owner_id, "by": self.name, "job_id": int(job_id), **self._leases}
+        return await self._load_rows(await self._turns.fetch(_SQL["claim_job"], params))
+
     async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         numbers = None if job_ids is None else [int(job_id) for job_id in job_ids]
         return await self._load_rows(

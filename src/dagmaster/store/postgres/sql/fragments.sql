@@ -6,6 +6,30 @@
 {@claimed_columns}, cancel_requested_at IS NOT NULL AS cancel_requested,
        EXISTS (SELECT FROM dag_node_batches b WHERE b.job_id = claimed.id AND b.accepted_order IS NOT NULL) AS has_grown
 
+-- name: claim_jobs
+-- Give the jobs that are `claimable` to an orchestrator, with their events, and return them.
+claimed AS (
+    UPDATE dag_jobs
+    SET owner_id = :owner_id, owner_epoch = owner_epoch + 1, event_seq = event_seq + 1
+    WHERE id = ANY(ARRAY(SELECT id FROM claimable)) AND EXISTS (SELECT FROM me)
+    RETURNING *
+),
+events_appended AS (
+    INSERT INTO dag_job_events (job_id, seq, type, at, by, data)
+    SELECT c.id, c.event_seq, 'JobClaimed', clock(), :by,
+           CASE WHEN p.owner_id IS NULL OR c.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
+                THEN json_build_object('epoch', c.owner_epoch, 'where', me.host || ':' || me.pid)
+                ELSE json_build_object('epoch', c.owner_epoch, 'where', me.host || ':' || me.pid,
+                                       'before', p.host || ':' || p.pid, 'after',
+                                       -- One that stopped sent a heartbeat a moment before; one that died was expired a lease later.
+                                       CASE WHEN p.heartbeat_at <= p.stopped_at - make_interval(secs => :lease_seconds)
+                                            THEN 'died' ELSE 'released' END) END
+    FROM me CROSS JOIN claimed c
+    LEFT JOIN LATERAL (SELECT * FROM dag_orchestrators p WHERE p.owner_id = c.previous_owner_id LIMIT 1) p ON true
+)
+SELECT {@claimed_job}
+FROM claimed ORDER BY priority DESC, id
+
 -- name: queued_task
 -- The columns of a task in flight, `q`, that are shown.
 q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.priority, q.handler, q.worker_id, q.progress,

@@ -46,27 +46,20 @@ commanded_jobs AS (
 claimable AS (
     SELECT id FROM (SELECT * FROM open_jobs UNION ALL SELECT * FROM commanded_jobs) AS n ORDER BY priority DESC, id LIMIT :limit
 ),
-claimed AS (
-    UPDATE dag_jobs
-    SET owner_id = :owner_id, owner_epoch = owner_epoch + 1, event_seq = event_seq + 1
-    WHERE id = ANY(ARRAY(SELECT id FROM claimable)) AND EXISTS (SELECT FROM me)
-    RETURNING *
+{@claim_jobs}
+
+-- name: claim_job
+-- Claim one job without an owner, if it is open or has a command: for a process that decides about this job alone.
+WITH me AS (
+    SELECT owner_id, host, pid FROM dag_orchestrators WHERE owner_id = :owner_id AND stopped_at IS NULL
 ),
-events_appended AS (
-    INSERT INTO dag_job_events (job_id, seq, type, at, by, data)
-    SELECT c.id, c.event_seq, 'JobClaimed', clock(), :by,
-           CASE WHEN p.owner_id IS NULL OR c.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
-                THEN json_build_object('epoch', c.owner_epoch, 'where', me.host || ':' || me.pid)
-                ELSE json_build_object('epoch', c.owner_epoch, 'where', me.host || ':' || me.pid,
-                                       'before', p.host || ':' || p.pid, 'after',
-                                       -- One that stopped sent a heartbeat a moment before; one that died was expired a lease later.
-                                       CASE WHEN p.heartbeat_at <= p.stopped_at - make_interval(secs => :lease_seconds)
-                                            THEN 'died' ELSE 'released' END) END
-    FROM me CROSS JOIN claimed c
-    LEFT JOIN LATERAL (SELECT * FROM dag_orchestrators p WHERE p.owner_id = c.previous_owner_id LIMIT 1) p ON true
-)
-SELECT {@claimed_job}
-FROM claimed ORDER BY priority DESC, id
+claimable AS (
+    SELECT j.id FROM dag_jobs j
+    WHERE j.id = :job_id AND j.owner_id IS NULL
+      AND (j.status IN ('PENDING', 'RUNNING') OR EXISTS (SELECT FROM dag_inbox i WHERE i.job_id = j.id))
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+{@claim_jobs}
 
 -- name: load_owned
 -- Load owned jobs, all or some, under a new epoch. An earlier turn whose response was lost and that still runs on the
