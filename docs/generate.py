@@ -364,7 +364,7 @@ Jinja's grammar, parsed once when the workflow is loaded, evaluated by dagmaster
 |---|---|
 | `inputs.x` | an input |
 | `nodes.y.output.z` | a key of a node's output |
-| `nodes.y.status`, `nodes.y.error` | always readable, e.g. `nodes.y.status == 'FAILED'`, `nodes.y.error.message` |
+| `nodes.y.status`, `nodes.y.error` | of an upstream node, also of one that failed or was skipped, e.g. `nodes.y.status == 'FAILED'`, `nodes.y.error.message` |
 | `nodes.fan.outputs`, `nodes.fan.failed` | the children's outputs in index order (null for a failed one); `[{{index, error}}]` |
 | `upstream.output.z` | of the satisfied dependency that finished first |
 | `item`, `index`, `outer.item`, `outer.index` | inside a fan-out's task: the item and its index; item and index of the outer fan-out |

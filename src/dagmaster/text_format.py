@@ -73,6 +73,11 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
     return f"1 {noun}" if count == 1 else f"{count:,} {plural or f'{noun}s'}"
 
 
+def format_seconds(seconds: float) -> str:
+    """Format a number of seconds with its noun: "1 second", "0.5 seconds"."""
+    return "1 second" if seconds == 1 else f"{seconds:,.15g} seconds"
+
+
 def format_list(names: Sequence[str], total: int | None = None, *, conjunction: str = "and") -> str:
     """Join the first few names, and count the rest."""
     count = len(names) if total is None else total

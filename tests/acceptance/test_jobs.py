@@ -370,7 +370,7 @@ def test_a_batch_is_submitted_line_by_line_and_a_bad_line_does_not_stop_the_othe
     assert done.returncode == 2
     first, third = done.stdout.split()
     assert "line 2: inputs_invalid: " in done.stderr
-    assert done.stderr.endswith("2 accepted, 0 existing, 1 rejected\n")
+    assert done.stderr.endswith("2 jobs accepted, 1 job rejected\n")
     # Inputs of the command line override those of every line.
     assert [sandbox.json("jobs", "watch", job_id)["result"] for job_id in (first, third)] == [
         {"x": 1, "y": 10},
@@ -378,7 +378,7 @@ def test_a_batch_is_submitted_line_by_line_and_a_bad_line_does_not_stop_the_othe
     ]
     repaired = sandbox.write("batch.jsonl", '{"x": 1}\n{"x": 2}\n{"x": 3, "y": 30}\n')
     again = sandbox.dagmaster(*submit[:3], repaired, *submit[4:])
-    assert (again.returncode, again.stderr) == (0, "1 accepted, 2 existing, 0 rejected\n")
+    assert (again.returncode, again.stderr) == (0, "1 job accepted, 2 jobs existing\n")
     assert [again.stdout.split()[index] for index in (0, 2)] == [first, third]
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagmaster.text_format import error_text, format_error, format_rfc3339, library_words, seconds_between
+import dagmaster
+from dagmaster.text_format import (
+    error_text,
+    format_error,
+    format_rfc3339,
+    format_seconds,
+    library_words,
+    seconds_between,
+)
 
 TIMES = st.floats(min_value=1.7e9, max_value=1.9e9)
 
@@ -54,3 +64,21 @@ def test_an_error_has_the_name_of_its_exception_unless_the_handler_chose_a_kind(
 def test_an_error_in_one_line_is_its_first_line():
     error = {"kind": "error", "type": "ValueError", "message": "no\nyes"}
     assert (error_text(error), format_error(error)) == ("ValueError: no\nyes", "ValueError: no")
+
+
+def test_seconds_have_their_number():
+    texts = [format_seconds(seconds) for seconds in (1, 1.0, 0.5, 2, 86_400)]
+    assert texts == ["1 second", "1 second", "0.5 seconds", "2 seconds", "86,400 seconds"]
+
+
+def test_no_message_counts_without_the_function_for_it():
+    """One file is no "1 files": `format_count` and `format_seconds` know the number."""
+    counted = re.compile(r"\{len\([^{}]*\)(?::,)?\} [a-z]+(?<!s)s\b|\{[^{}]*\} seconds\b")
+    source = Path(dagmaster.__file__).parent
+    wrong = [
+        f"{file.relative_to(source)}: {match[0]}"
+        for file in source.rglob("*.py")
+        for match in counted.finditer(file.read_text(encoding="utf-8"))
+        if file.name != "text_format.py"
+    ]
+    assert wrong == []

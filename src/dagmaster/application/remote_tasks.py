@@ -30,6 +30,7 @@ from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.task_messages import Failed, Released
 from dagmaster.redaction import redact_outcome, redact_value
+from dagmaster.text_format import format_seconds
 from dagmaster.worker.error_truncation import truncate_details
 from dagmaster.worker.task_conversion import (
     SecretReplaced,
@@ -352,7 +353,7 @@ def _storable(outcome: Outcome) -> Outcome:
 
 
 def _timed_out(task: HeldTask) -> Failed:
-    within = f"within {task.timeout_seconds:g} seconds"
+    within = f"within {format_seconds(task.timeout_seconds)}"
     return failed("timeout", f"the handler did not finish {within}, and its worker did not stop it")
 
 

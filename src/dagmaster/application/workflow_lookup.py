@@ -56,6 +56,5 @@ async def find_published_graph(app: Application, workflow_id: str, version: int 
 async def workflow_not_found(app: Application, workflow_id: str) -> WorkflowNotFound:
     """Return the error about a workflow that is not published, with the nearest name."""
     known = [record.workflow_id for record in await app.read.workflows(limit=_KNOWN_WORKFLOWS)]
-    return WorkflowNotFound(
-        f"no workflow {workflow_id!r} is published. {suggest_name(workflow_id, known)}".strip()
-    )
+    hint = suggest_name(workflow_id, known) if known else "None is published yet."
+    return WorkflowNotFound(f"no workflow {workflow_id!r} is published. {hint}".strip())

@@ -12,6 +12,7 @@ from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure
 from dagmaster.engine.transitions import NODE_MOVES, Move
 from dagmaster.errors import EvaluationFailed
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,9 @@ def freeze(step: Step, fan: FanOut, scope: Mapping[str, JsonValue]) -> None:
         return
     dormant = len(fan.children)
     if step.job.children_made + max(len(source) - dormant, 0) > MAX_CHILDREN:
-        message = f"source has {len(source):,} items: a job has at most {MAX_CHILDREN:,} children"
+        message = (
+            f"source has {format_count(len(source), 'item')}: a job has at most {MAX_CHILDREN:,} children"
+        )
         step.fail(fan, failure("too_many_children", message))
         return
     fan.total = len(source)

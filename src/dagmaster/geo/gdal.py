@@ -32,7 +32,7 @@ from dagmaster.geo.formats.raster_files import (
     reject_references,
 )
 from dagmaster.ports.storage import IN_PLACE
-from dagmaster.text_format import library_words
+from dagmaster.text_format import format_count, library_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -129,7 +129,8 @@ def _require_bands(raster: DatasetReader) -> None:
     names = [name for name in raster.tags(ns="SUBDATASETS") if name.endswith("_NAME")]
     if raster.count == 0 and names:
         raise invalid_input(
-            f"the file contains {len(names):,} rasters: name one by `subdataset`. raster.validate lists them"
+            f"the file contains {format_count(len(names), 'raster')}: name one by `subdataset`."
+            " raster.validate lists them"
         )
     if raster.count == 0:
         raise invalid_input("the raster has no bands, so it contains no pixels: name another file")

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from dagmaster.errors import BlobNotFound, BlobsUnavailable, PermanentError, invalid_input
 from dagmaster.geo.stac_inputs import collect_items
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,7 +91,9 @@ def _single_item(ctx: HandlerContext, value: dict[str, Any] | str | None) -> dic
     # An object with assets is enough; it need not be a complete item.
     items = [value] if isinstance(value, dict) and "assets" in value else collect_items(ctx, value)
     if len(items) != 1:
-        raise invalid_input(f"item contains {len(items):,} items, expected one: fan out over them")
+        raise invalid_input(
+            f"item contains {format_count(len(items), 'item')}, expected one: fan out over them"
+        )
     return items[0]
 
 

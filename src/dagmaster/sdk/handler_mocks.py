@@ -22,7 +22,7 @@ from dagmaster.sdk.entrypoints import function_name
 from dagmaster.sdk.handler_context import CURRENT_CONTEXT
 from dagmaster.sdk.handler_decorator import HandlerStyle, check_entrypoint, entrypoint_spec, mark_of
 from dagmaster.sdk.handler_registry import Registry
-from dagmaster.text_format import format_list
+from dagmaster.text_format import format_count, format_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +151,7 @@ class mock_handler:  # noqa: N801 - it is used like a function
         return self.returns(**copy.deepcopy(params)) if callable(self.returns) else self.returns
 
     def __repr__(self) -> str:
-        return f"<mock_handler {self.name}: {len(self.calls)} calls>"
+        return f"<mock_handler {self.name}: {format_count(len(self.calls), 'call')}>"
 
 
 def with_mocks(registry: Registry) -> Registry:

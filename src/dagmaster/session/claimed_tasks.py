@@ -16,6 +16,7 @@ from dagmaster.ports.task_messages import Failed, Released, Succeeded
 from dagmaster.sdk.json_forms import short_repr
 from dagmaster.session.current_context import a_context
 from dagmaster.session.job import id_digits
+from dagmaster.text_format import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +76,7 @@ async def claim_next_task(
     """
     if type(wait_seconds) not in (int, float) or not 0 <= wait_seconds <= MAX_WAIT_SECONDS:
         raise ValueError(
-            f"wait_seconds is from 0 to {MAX_WAIT_SECONDS:g} seconds, not {short_repr(wait_seconds)}"
+            f"wait_seconds is from 0 to {format_seconds(MAX_WAIT_SECONDS)}, not {short_repr(wait_seconds)}"
         )
     if str(worker_id) in _WITHOUT_HANDLERS:
         raise CommandInvalid(

@@ -32,6 +32,7 @@ from dagmaster.simulation.oracle import Oracle
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
+from dagmaster.text_format import format_count
 from dagmaster.worker.options import WorkerOptions, WorkerPorts
 from dagmaster.worker.service import Worker
 
@@ -289,9 +290,8 @@ class World:
             if job.is_open
         ]
         database = self.database
-        left = (
-            f"{len(database.queue)} tasks, {len(database.results)} results and {len(database.inbox)} commands"
-        )
+        left = f"{format_count(len(database.queue), 'task')},"
+        f" {format_count(len(database.results), 'result')} and {format_count(len(database.inbox), 'command')}"
         return f"not finished in time, with {left} waiting. " + " | ".join(lines)
 
     # ── Hosts ──

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from dagmaster.errors import LoginRejected, OriginRejected
 from dagmaster.http.auth import SESSION_COOKIE
 from dagmaster.http.origins import is_own_fetch, is_own_origin
+from dagmaster.text_format import format_count
 from dagmaster.ui.pages.addresses import join_query
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def start_session(response: Response, key: str, *, is_secure: bool, seconds: int
     """Keep a key or token in the browser; raise `LoginRejected` if the browser would not keep it."""
     if len(SESSION_COOKIE) + len(key) > MAX_COOKIE:
         raise LoginRejected(
-            f"the token has {len(key):,} characters, and a browser keeps at most"
+            f"the token has {format_count(len(key), 'character')}, and a browser keeps at most"
             f" {MAX_COOKIE - len(SESSION_COOKIE):,}:"
             " let the issuer send fewer claims, such as groups that dagmaster does not need"
         )

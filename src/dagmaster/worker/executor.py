@@ -25,6 +25,7 @@ from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage, add_ending
 from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.text_format import format_seconds
 from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.execution_mode import ExecutionMode, execution_mode
 from dagmaster.worker.handler_call import run_on_loop, run_on_thread
@@ -333,7 +334,9 @@ class _Run:
 
     def expire(self) -> None:
         """End a handler whose time is up. A coroutine, or what costs the worker, has a grace period."""
-        outcome = failed("timeout", f"the handler did not finish within {self._timeout_seconds():g} seconds")
+        outcome = failed(
+            "timeout", f"the handler did not finish within {format_seconds(self._timeout_seconds())}"
+        )
         is_killable = self._task is None and (self._processes is not None or self._on_abandon is None)
         self.end(outcome, grace_seconds=0 if is_killable else None)
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 from dagmaster.telemetry.logs import task_fields
+from dagmaster.text_format import format_seconds
 from dagmaster.worker.process_protocol import AddNodesRequest, Frames, Ready, decode, frame
 from dagmaster.worker.process_sweeper import MARK_VARIABLE, kill_marked
 from dagmaster.worker.task_outcomes import crash_of, failed
@@ -177,7 +178,7 @@ class HandlerProcess(asyncio.Protocol):
         return process
 
     def _is_late(self) -> None:
-        self._end(unavailable(f"the handlers were not imported within {START_SECONDS:g} seconds"))
+        self._end(unavailable(f"the handlers were not imported within {format_seconds(START_SECONDS)}"))
 
     def _death(self, returncode: int) -> Failed:
         if self._started:

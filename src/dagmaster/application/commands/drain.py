@@ -15,7 +15,7 @@ from dagmaster.application.views.results import DrainResult
 from dagmaster.errors import CommandInvalid, DrainRejected, ServiceNotFound
 from dagmaster.ports.run_queues import is_run_queue
 from dagmaster.records.fleet import OrchestratorRecord, WorkerRecord
-from dagmaster.text_format import age, format_count, format_list
+from dagmaster.text_format import age, format_count, format_list, format_seconds
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
@@ -36,7 +36,7 @@ async def drain_service(
     """
     check_sender(sent_by)
     if grace_seconds is not None and not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
-        raise CommandInvalid(f"the grace period has 0 to {MAX_GRACE_SECONDS:,.0f} seconds")
+        raise CommandInvalid(f"the grace period has 0 to {format_seconds(MAX_GRACE_SECONDS)}")
     view = await fleet(app)
     member = find_live_service(view, service)
     _check_drainable(view, member)

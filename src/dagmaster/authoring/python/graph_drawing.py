@@ -31,7 +31,7 @@ class Drawing:
 
     def __repr__(self) -> str:
         """Return the size: a notebook shows it where it cannot show the drawing."""
-        return f"<Drawing: SVG of {len(self.svg):,} characters>"
+        return f"<Drawing: SVG of {format_count(len(self.svg), 'character')}>"
 
 
 def draw(*items: GraphItem | list[Any] | tuple[Any, ...]) -> Drawing:

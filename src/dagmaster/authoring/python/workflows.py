@@ -23,6 +23,7 @@ from dagmaster.authoring.yaml.writer import write_yaml
 from dagmaster.errors.suggestions import did_you_mean
 from dagmaster.sdk.handler_decorator import entrypoint_spec, local_names_of
 from dagmaster.sdk.handler_registry import HandlerSpec, Registry
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -193,7 +194,7 @@ class Workflow(Generic[P, R]):
     def _keys(self, args: tuple[Any, ...], inputs: dict[str, Any]) -> dict[str, Any]:
         names = list(self.document.data.get("inputs", {}))
         if len(args) > len(names):
-            raise reject(f"{self.workflow_id} has {len(names)} inputs, and gets {len(args)}")
+            raise reject(f"{self.workflow_id} has {format_count(len(names), 'input')}, and gets {len(args)}")
         unknown = [name for name in inputs if name not in names]
         if unknown:
             raise reject(f"{self.workflow_id} has no input {unknown[0]!r}", did_you_mean(unknown[0], names))

@@ -9,6 +9,7 @@ import math
 import re
 
 from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS
+from dagmaster.text_format import format_count
 
 MAX_NUMBER_LENGTH = 308
 
@@ -61,6 +62,6 @@ def _short_enough(word: str) -> str:
     """Return the word, or raise if it is longer than a number may be: int() is slow on millions of digits."""
     if len(word) > MAX_NUMBER_LENGTH:
         raise ValueError(
-            f"a number has at most {MAX_NUMBER_LENGTH} digits, this one has {len(word)} characters"
+            f"a number has at most {MAX_NUMBER_LENGTH} digits, this one has {format_count(len(word), 'character')}"
         )
     return word

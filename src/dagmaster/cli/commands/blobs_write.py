@@ -181,7 +181,7 @@ def _print_put_summary(results: list[PutResult], zone: str) -> None:
         counts = Counter(result.outcome for result in results)
         size = sum(result.size for result in results if result.outcome is not PutOutcome.REJECTED)
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
-        echo(f"{len(results):,} files: {outcomes}; {format_bytes(size)}", err=True)
+        echo(f"{format_count(len(results), 'file')}: {outcomes}; {format_bytes(size)}", err=True)
 
 
 @click.command(

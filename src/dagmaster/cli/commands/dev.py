@@ -95,7 +95,8 @@ def dev(
 
     The embedded PostgreSQL needs no installation; set DAGMASTER_DATABASE_URL to use another server. The
     workflow files of a folder are published, so that jobs can be submitted by workflow id. A process that
-    dies is restarted. The API and the web page listen on 127.0.0.1; if the port is taken, on another one.
+    dies is restarted. The API and the web page listen on 127.0.0.1; without --port, on another port if
+    8420 is taken.
     Their key is next to the data directory.
 
     FILES are more workflow files, in YAML or Python, and folders of them; workers get the tasks of Python
@@ -123,6 +124,11 @@ def dev(
     if is_reloading:
         use_fresh_code()
     free_port = find_port(port)
+    if port not in {0, free_port} and _is_given("port"):
+        raise click.ClickException(
+            f"port {port} is taken by {name_program(port)}: stop it, or choose another one. Any free port:"
+            " dagmaster dev --port 0"
+        )
     common = [
         *([] if data_dir is None else [f"--data-dir={data_dir}"]),
         *LogOptions(log_format, log_level).arguments(),
@@ -164,6 +170,25 @@ def dev(
         return asyncio.run(_run(supervisor, session, plan))
 
 
+def _is_given(option: str) -> bool:
+    """Return whether an option is on the command line."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def describe_missing_workflows(folder: pathlib.Path) -> str:
+    """Return why nothing was published of a folder, and what to type."""
+    if not folder.is_dir():
+        return (
+            f"none: there is no folder {folder} here. To publish a file: dagmaster workflows push FILE.yaml"
+        )
+    python = [str(file) for file in sorted(folder.glob("*.py"))[:3]]
+    hint = "To publish a file: dagmaster workflows push FILE.yaml"
+    if python:
+        hint = f"Python files are arguments: dagmaster dev {' '.join(python)}"
+    return f"none: there is no workflow file (*.yaml, *.yml) in {folder}. {hint}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
     """What `dev` publishes and starts. `worker`: the command of a worker, without its handlers."""
@@ -194,16 +219,18 @@ async def _run(supervisor: ServiceSupervisor, session: DatabaseSession, plan: _P
     if published:
         print_status("workflows", f"{', '.join(published)} (from {plan.folder})")
     elif not plan.reloader.workflow_ids:
-        print_status("workflows", f"none in {plan.folder}: publish some with `dagmaster workflows push FILE`")
+        print_status("workflows", describe_missing_workflows(plan.folder))
     address = f"http://127.0.0.1:{plan.port}"
     print_status("API", f"{address}/api/v1 (key in {key_file})")
     # After the #: a browser does not send it, and no server or proxy logs it.
     print_status("web page", f"{address}/ui/#key={key_file.read_text(encoding='utf-8').strip()}")
     if not supervisor.is_stopping:
-        first = next(iter((*published, *plan.reloader.workflow_ids, "WORKFLOW")))
+        first = next(iter((*published, *plan.reloader.workflow_ids)), None)
         example = "fan_out -i count=10000" if "fan_out" in published else first
         echo(f"\nready in {time.monotonic() - plan.started:.1f} s. In another terminal:")
-        echo(f"  dagmaster submit {example} --wait")
+        if example is None:
+            echo("  dagmaster workflows push FILE.yaml     # or restart with: dagmaster dev FILE.yaml")
+        echo(f"  dagmaster submit {example or 'WORKFLOW'} --wait")
         echo("  dagmaster jobs watch")
         echo("Ctrl-C stops everything; jobs continue when dagmaster runs again.")
     reloading = asyncio.create_task(plan.reloader.run(supervisor, plan.worker)) if plan.is_reloading else None

@@ -12,6 +12,7 @@ from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.system import job_argument, on_system
 from dagmaster.sdk.command_line import data_dir_option
 from dagmaster.sdk.terminal import echo, echo_json
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from dagmaster.application.views import FootprintsView
@@ -78,7 +79,7 @@ def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Pat
         draw_map(features, title, width=width).save(output, format="PNG")
     except OSError as error:
         raise click.ClickException(f"{output} cannot be written: {error.strerror or error}") from error
-    echo(f"{output}: {len(features):,} footprints")
+    echo(f"{output}: {format_count(len(features), 'footprint')}")
     return COMPLETED
 
 

@@ -34,7 +34,7 @@ from dagmaster.sdk.terminal import echo, echo_json, style
 from dagmaster.simulation.answers import answer_all
 from dagmaster.simulation.case import Case
 from dagmaster.simulation.world import calm, simulate
-from dagmaster.text_format import format_error
+from dagmaster.text_format import format_count, format_error
 
 if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
@@ -174,7 +174,9 @@ def _simulate_all(case: Case, seeds: range, *, show_progress: bool) -> StormSumm
     for seed in seeds:
         summary.add(simulate(seed, case))
         if show_progress and summary.schedules % 10 == 0:
-            progress = f"{summary.schedules:,} of {len(seeds):,} schedules, {summary.faults:,} faults"
+            progress = (
+                f"{summary.schedules:,} of {format_count(len(seeds), 'schedule')}, {summary.faults:,} faults"
+            )
             echo(f"\r{progress} ", nl=False, err=True)
         if summary.violation is not None:
             break

@@ -30,6 +30,7 @@ from dagmaster.errors import InputsInvalid, WorkflowInvalid
 from dagmaster.ports.job_options import DEFAULTS, SUBMITTER_OPTIONS
 from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.sdk.terminal import echo, echo_json, style
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -198,8 +199,13 @@ def _submit_batch(session: Session, requests: Sequence[JobRequest], *, as_json: 
         else:
             echo(f"line {number}: {result.error['code']}: {_describe_error(result.error)}", err=True)
     existing = sum(result.outcome is SubmitOutcome.EXISTING for result in results)
-    counts = f"{len(results) - len(failed) - existing} accepted, {existing} existing, {len(failed)} rejected"
-    echo(counts, err=True)
+    counts = {
+        "accepted": len(results) - len(failed) - existing,
+        "existing": existing,
+        "rejected": len(failed),
+    }
+    shown = [f"{format_count(count, 'job')} {word}" for word, count in counts.items() if count]
+    echo(", ".join(shown) or "no jobs", err=True)
     return BAD_INPUT if failed else COMPLETED
 
 

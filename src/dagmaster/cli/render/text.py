@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.ports.recycle_reasons import EXIT_SENTENCES
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +70,6 @@ def value_lines(title: str, value: JsonValue, max_length: int) -> Iterator[Rende
 
     text = json.dumps(value, ensure_ascii=False, indent=2)
     if len(text) > max_length:
-        text = f"{text[:max_length]}… ({len(text):,} characters: --json shows all)"
+        text = f"{text[:max_length]}… ({format_count(len(text), 'character')}: --json shows all)"
     yield Text(f"\n{title}", style=DIM)
     yield Padding(Text(text), (0, 0, 0, 2), expand=False)

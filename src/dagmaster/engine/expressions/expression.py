@@ -38,6 +38,7 @@ from dagmaster.engine.expressions.parser import (
 )
 from dagmaster.engine.expressions.paths import reference
 from dagmaster.errors import EvaluationFailed, ExpressionInvalid
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -254,7 +255,9 @@ class _Compiler:
             hint = f"write `{name}({definition.parameters[0]}=…)`"
             raise ExpressionInvalid(f"`{name}` takes its argument by name", hint=hint)
         if len(node.args) > len(definition.parameters):
-            raise ExpressionInvalid(f"`{name}` takes at most {len(definition.parameters)} arguments")
+            raise ExpressionInvalid(
+                f"`{name}` takes at most {format_count(len(definition.parameters), 'argument')}"
+            )
         arguments: dict[str, evaluators.Run] = {}
         for parameter, argument in zip(definition.parameters, node.args, strict=False):
             arguments[parameter] = compile_node(argument, depth + 1)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.errors import EvaluationFailed
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
@@ -132,7 +133,7 @@ def missing(value: Any, path: Sequence[Any]) -> Missing:
         more = f" and {len(value) - MAX_KEYS_SHOWN} more" if len(value) > MAX_KEYS_SHOWN else ""
         why = f"keys: {shown}{more}" if shown else "there are no keys"
     elif isinstance(value, list | tuple) and key.__class__ is int:
-        why = f"`{parent}` has {len(value)} items"
+        why = f"`{parent}` has {format_count(len(value), 'item')}"
     elif isinstance(value, list | tuple | Mapping):
         why = f"`{parent}` is {json_type(value)}, which has no {json_type(key)} keys"
     else:

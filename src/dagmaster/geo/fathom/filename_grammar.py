@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import PermanentError, invalid_input
 from dagmaster.patterns import PatternRefused, compile_pattern
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +83,9 @@ class Grammar:
 def _compile(pattern: str) -> LinearPattern:
     """Compile a template or a regular expression; raise `invalid_input` if it is not usable."""
     if len(pattern) > MAX_PATTERN_CHARACTERS:
-        raise _pattern_error(f"the pattern has {len(pattern):,} characters: at most {MAX_PATTERN_CHARACTERS}")
+        raise _pattern_error(
+            f"the pattern has {format_count(len(pattern), 'character')}: at most {MAX_PATTERN_CHARACTERS}"
+        )
     is_expression = "(?P<" in pattern or "(?<" in pattern
     try:
         compiled = compile_pattern(

@@ -28,6 +28,7 @@ from dagmaster.geo.fathom.raster_layers import (
 from dagmaster.geo.raster.cog_writer import write_cog
 from dagmaster.geo.raster.grids import Grid
 from dagmaster.geo.raster.vrts import open_band_stack
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -91,7 +92,8 @@ def lay_out(stacks: Mapping[str, Path], share: Share) -> Canvas:
     pixels = width * height * len(template.bands)
     if pixels > share.max_pixels:
         raise invalid_input(
-            f"the cell has {width:,} x {height:,} pixels in {len(template.bands)} bands, {pixels:,} in all:"
+            f"the cell has {width:,} x {height:,} pixels in"
+            f" {format_count(len(template.bands), 'band')}, {pixels:,} in all:"
             f" at most {share.max_pixels:,} are processed at once (DAGMASTER_RASTER_MAX_PIXELS); choose a"
             " smaller cell"
         )

@@ -9,6 +9,7 @@ from dagmaster.errors import invalid_input
 from dagmaster.geo.fathom.depth_codes import band_name
 from dagmaster.geo.fathom.filename_grammar import cell_corner, cell_name, tile_bbox
 from dagmaster.geo.rules.bounding_boxes import bbox_union, parse_bbox, split_at_antimeridian
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -71,14 +72,14 @@ def check_listing(listing: FoundFiles, prefix: BlobUri, patterns: Sequence[str])
     expected = f"expected names as {' or '.join(patterns)}"
     if not listing.tiles and listing.unparsed:
         raise invalid_input(
-            f"no pattern matches any of the {len(listing.unparsed):,} files below {prefix}: {expected},"
+            f"no pattern matches any of the {format_count(len(listing.unparsed), 'file')} below {prefix}: {expected},"
             f" not as {listing.unparsed[0]}"
         )
     if not listing.tiles:
         raise invalid_input(f"there are no files below {prefix}: {expected}")
     if listing.duplicates:
         raise invalid_input(
-            f"{len(listing.duplicates):,} files repeat the tile and return period of another:"
+            f"{format_count(len(listing.duplicates), 'file')} repeat the tile and return period of another:"
             f" {listing.duplicates[0]}. Expected one file each; name one layout as pattern"
         )
 
@@ -92,7 +93,7 @@ def select_tiles(
     if not selected:
         first = tiles[0]
         raise invalid_input(
-            f"bbox and where select none of the {len(tiles):,} tiles:"
+            f"bbox and where select none of the {format_count(len(tiles), 'tile')}:"
             f" the first one is {first.tile} of {first.group}"
         )
     return selected
@@ -126,7 +127,7 @@ def split_incomplete(
         available = sorted(set.intersection(*(set(tile.files) for tile, _ in lacking)))
         hint = f". All of these have return_periods={available}" if available else ""
         raise invalid_input(
-            f"{len(lacking):,} of {len(tiles):,} tiles are incomplete: {tile.tile} of {tile.group} lacks"
+            f"{len(lacking):,} of {format_count(len(tiles), 'tile')} are incomplete: {tile.tile} of {tile.group} lacks"
             f" {', '.join(map(band_name, missing))}{hint}"
         )
     return complete, lacking
@@ -143,7 +144,7 @@ def describe_held(held: Sequence[Cell], failed: Sequence[Mapping[str, Any]]) -> 
     """Return the message about a run all of whose cells are held back, with the first error."""
     first = held[0]
     return (
-        f"no cell can be merged, since each of {len(held):,} lacks tiles that failed or are incomplete:"
+        f"no cell can be merged, since each of {format_count(len(held), 'lack')} tiles that failed or are incomplete:"
         f" {first.cell} of {first.group} lacks {', '.join(first.lacking[:10])}. Repair them, or set"
         f" lacking=merge to merge cells without them{_first_error(failed)}"
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import invalid_input
 from dagmaster.geo.result_uris import safe_name
-from dagmaster.text_format import library_words
+from dagmaster.text_format import format_count, library_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -110,7 +110,7 @@ def check_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.ZipI
     members = [member for member in archive.infolist() if not member.is_dir()]
     if len(members) > MAX_MEMBERS:
         raise invalid_input(
-            f"the zip archive has {len(members):,} files: at most {MAX_MEMBERS:,} are allowed. Extract it"
+            f"the zip archive has {format_count(len(members), 'file')}: at most {MAX_MEMBERS:,} are allowed. Extract it"
             " first"
         )
     for member in members:
@@ -147,7 +147,8 @@ def _choose_dataset(
         return next(iter(datasets.items()))
     if datasets:
         raise invalid_input(
-            f"the zip archive has {len(datasets)} datasets: name one by `member`, or extract it: {listed}"
+            f"the zip archive has {format_count(len(datasets), 'dataset')}: name one by `member`,"
+            f" or extract it: {listed}"
         )
     listed = listed or ", ".join(member.filename for member in members[:10]) or "nothing"
     missing = f"no dataset {name!r}" if name is not None else "no dataset of a supported format"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import BlobNotFound, invalid_input
 from dagmaster.geo.source_files import local_file
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +57,7 @@ def fetch_directory(ctx: HandlerContext, uri: BlobUri, file_type: FileType, targ
         modified = max(modified, info.modified or 0.0)
     if not any((target / marker).exists() for marker in file_type.markers):
         raise invalid_input(
-            f"{uri} is not a complete {file_type.suffix} directory: it has {len(checksums):,} files, and"
+            f"{uri} is not a complete {file_type.suffix} directory: it has {format_count(len(checksums), 'file')}, and"
             f" none of them is {' or '.join(file_type.markers)}"
         )
     return FetchedDirectory(

@@ -15,6 +15,7 @@ from dagmaster.ports.blob_uris import BlobUri
 from dagmaster.ports.storage import ZONES
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import handler
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +96,7 @@ def list_files(ctx: HandlerContext, params: ListParams) -> Listed:
         )
     if len(files) < params.min_count:
         raise invalid_input(
-            f"{len(files):,} files with suffix {', '.join(params.suffixes)} are below"
+            f"{format_count(len(files), 'file')} with suffix {', '.join(params.suffixes)} are below"
             f" {root}/{params.prefix}, expected at least {params.min_count:,} (min_count)"
         )
     return Listed(files=files, hrefs=[file["href"] for file in files], count=len(files), truncated=truncated)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import invalid_input
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -173,7 +174,8 @@ def _check_line(values: Sequence[JsonValue], depth: int, geometry_type: str, lab
     min_positions = 4 if "Polygon" in geometry_type else 2
     if len(values) < min_positions:
         raise invalid_input(
-            f"the {geometry_type} of {label} has a line of {len(values)} positions: at least {min_positions}"
+            f"the {geometry_type} of {label} has a line of {format_count(len(values), 'position')}:"
+            f" at least {min_positions}"
             " are needed"
         )
     if "Polygon" in geometry_type and values[0] != values[-1]:

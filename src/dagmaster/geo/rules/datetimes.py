@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from dagmaster.errors import invalid_input
-from dagmaster.text_format import library_words
+from dagmaster.text_format import format_count, library_words
 
 Interval = tuple[datetime | None, datetime | None]
 """Start and end, both inclusive. None: open."""
@@ -61,7 +61,9 @@ def parse_interval(text: str) -> Interval:
     """
     ends = [part.strip() for part in text.split("/")]
     if len(ends) > 2:  # noqa: PLR2004 - start and end
-        raise invalid_input(f"{text!r} has {len(ends)} parts: write one datetime, or start/end")
+        raise invalid_input(
+            f"{text!r} has {format_count(len(ends), 'part')}: write one datetime, or start/end"
+        )
     start, end = _interval_end(ends[0], is_last=False), _interval_end(ends[-1], is_last=True)
     if start is None and end is None:
         raise invalid_input(

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from dagmaster.errors import invalid_input
 from dagmaster.geo.rules.bounding_boxes import geometry_bounds, parse_bbox
 from dagmaster.geo.rules.datetimes import parse_datetime
-from dagmaster.text_format import library_words
+from dagmaster.text_format import format_count, library_words
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -189,7 +189,9 @@ def check_id(value: object, label: str) -> str:
     if not isinstance(value, str) or not value:
         raise invalid_input(f"{label} is missing: expected text, found {value!r:.80}")
     if len(value) > MAX_ID_CHARACTERS:
-        raise invalid_input(f"{label} has {len(value):,} characters: at most {MAX_ID_CHARACTERS} are allowed")
+        raise invalid_input(
+            f"{label} has {format_count(len(value), 'character')}: at most {MAX_ID_CHARACTERS} are allowed"
+        )
     if any(letter < " " or letter == "\x7f" or "\ud800" <= letter <= "\udfff" for letter in value):
         raise invalid_input(
             f"{label} contains a control character or a lone surrogate: {value[:80]!r}. Remove it"

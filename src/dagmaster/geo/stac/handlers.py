@@ -31,6 +31,7 @@ from dagmaster.geo.stac.registration import Counts, ensure_valid_collection, reg
 from dagmaster.geo.stac_inputs import COG_KEYS, collect_items
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import handler
+from dagmaster.text_format import format_count
 
 __all__ = [
     "catalog_container",
@@ -158,7 +159,9 @@ class ItemParams(StrictParams):
         if self.item is not None or (href or "").endswith(".json"):
             inputs = collect_items(ctx, self.item or href)
             if len(inputs) != 1:
-                raise invalid_input(f"there are {len(inputs)} items: use stac.register_items for many")
+                raise invalid_input(
+                    f"there are {format_count(len(inputs), 'item')}: use stac.register_items for many"
+                )
             if "type" in inputs[0]:
                 item = self._override(inputs[0])
             else:

@@ -24,6 +24,7 @@ from dagmaster.geo.tables.parquet_tables import check_existing, table_not_found
 from dagmaster.geo.tables.postgres_copy import encode_copy
 from dagmaster.ports.table_schemas import CHUNK_COLUMN, ColumnType, TableSpec, check_chunk, check_table
 from dagmaster.ports.tables import TableInfo
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,7 +70,7 @@ class PostgisTables:
         """Create the table with a spatial index, unless it exists."""
         if len(spec.columns) + 2 > MAX_COLUMNS:
             raise PermanentError(
-                f"{spec.name} would have {len(spec.columns):,} columns: PostgreSQL allows"
+                f"{spec.name} would have {format_count(len(spec.columns), 'column')}: PostgreSQL allows"
                 f" {MAX_COLUMNS - 2:,}; leave some out, or keep it as GeoParquet",
                 kind="invalid_input",
             )

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from dagmaster.errors import invalid_input
 from dagmaster.geo.rules import arrow_features
 from dagmaster.ports.table_schemas import CHUNK_COLUMN, MAX_DECIMAL_DIGITS, MAX_IDENTIFIER, SYSTEM_COLUMNS
-from dagmaster.text_format import library_words
+from dagmaster.text_format import format_count, library_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def unique_column_names(names: Sequence[str]) -> list[str]:
     """Convert names to lower case a-z, digits and '_'. Names that become equal get a number, in order."""
     if len(names) > MAX_COLUMNS:
         raise invalid_input(
-            f"the file has {len(names):,} columns: at most {MAX_COLUMNS:,} are allowed. Leave some out"
+            f"the file has {format_count(len(names), 'column')}: at most {MAX_COLUMNS:,} are allowed. Leave some out"
         )
     candidates = [safe_column_name(name) for name in names]
     unique_names: list[str] = []

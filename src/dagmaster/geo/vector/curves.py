@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from dagmaster.geo.vector.models import CURVE_STEP_DEGREES
+from dagmaster.text_format import format_count
 
 _POINT, _LINE, _POLYGON, _MULTIPOINT, _MULTILINE, _MULTIPOLYGON, _COLLECTION = range(1, 8)
 _CIRCULAR, _COMPOUND, _CURVE_POLYGON, _MULTICURVE, _MULTISURFACE = range(8, 13)
@@ -126,7 +127,9 @@ def _linear_shape(shape: Shape, step: float) -> Shape:
 def _stroke(points: Any, step: float) -> Any:
     """Replace the arcs through each three points by chords."""
     if len(points) % 2 == 0 and len(points):
-        raise ValueError(f"an arc has three points, and arcs share their ends: {len(points)} points are none")
+        raise ValueError(
+            f"an arc has three points, and arcs share their ends: {format_count(len(points), 'point')} are none"
+        )
     triples = [points[index : index + 3] for index in range(0, len(points) - 2, 2)]
     arcs = [_stroke_arc(start, middle, end, step) for start, middle, end in triples]
     return np.concatenate([points[:1], *(arc[1:] for arc in arcs)])

@@ -21,7 +21,7 @@ from dagmaster.errors import BlobsUnavailable, invalid_input
 from dagmaster.geo.vector.csv_reader import CsvReader
 from dagmaster.geo.vector.gdal_fence import fenced_gdal
 from dagmaster.geo.vector.geoparquet_reader import CRS84, find_geometry_column
-from dagmaster.text_format import library_words
+from dagmaster.text_format import format_count, library_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,7 +153,7 @@ def _choose_layer_with_features(source: Fetched, driver: str, layers: dict[str, 
         candidates = [name for name, count in counts.items() if count] or names[:1]
     if len(candidates) > 1:
         raise invalid_input(
-            f"the file has {len(candidates)} layers: name one by `layer`: {', '.join(candidates[:20])}"
+            f"the file has {format_count(len(candidates), 'layer')}: name one by `layer`: {', '.join(candidates[:20])}"
         )
     return candidates[0]
 

@@ -10,6 +10,7 @@ from asyncpg.exceptions import InterfaceError, PostgresError
 from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.ports.schema_admin import SchemaVersion
 from dagmaster.store.postgres.named_queries import queries
+from dagmaster.text_format import format_seconds
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -35,7 +36,7 @@ async def versions(dsn: str) -> tuple[str | None, str | None]:
         return await _read_versions(dsn)
     except TimeoutError as error:
         raise DatabaseUnavailable(
-            f"the database did not answer within {ANSWER_SECONDS:g} seconds: check its address and its load"
+            f"the database did not answer within {format_seconds(ANSWER_SECONDS)}: check its address and its load"
         ) from error
 
 

@@ -15,7 +15,7 @@ from dagmaster.authoring.source_document import read_document
 from dagmaster.authoring.yaml.writer import write_yaml
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
 from dagmaster.ports.job_options import DEFAULTS, SUBMITTER_OPTIONS
-from dagmaster.text_format import format_list
+from dagmaster.text_format import format_count, format_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -272,7 +272,7 @@ def _summary(plan: SubmissionPlanView) -> PlanSummary:
         node.node_id for node in plan.nodes if node.status.value in ("READY", "DISPATCHED", "WAITING")
     ]
     named = format_list(starting)
-    sentence = f"The inputs are valid: {plan.workflow_id} v{plan.version} has {len(plan.nodes)} nodes"
+    sentence = f"The inputs are valid: {plan.workflow_id} v{plan.version} has {format_count(len(plan.nodes), 'node')}"
     sentence += f", and starts with {named}." if starting else "."
     warnings = [
         f"no live worker serves the queue {queue.queue!r}: its tasks will wait"

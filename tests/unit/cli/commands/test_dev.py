@@ -1,0 +1,36 @@
+"""`dagmaster dev` before it starts anything: what was meant, and what to type."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from click.testing import CliRunner
+
+from dagmaster.cli.commands.dev import describe_missing_workflows, dev
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_an_error():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = CliRunner().invoke(dev, ["--port", str(port)])
+    assert done.exit_code == 1
+    assert f"port {port} is taken by another program: stop it, or choose another one" in done.output
+    assert "dagmaster dev --port 0" in done.output
+
+
+def test_a_folder_without_workflow_files_says_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "flows"
+    assert f"there is no folder {folder} here" in describe_missing_workflows(folder)
+    folder.mkdir()
+    text = describe_missing_workflows(folder)
+    assert f"no workflow file (*.yaml, *.yml) in {folder}" in text
+    assert "dagmaster workflows push FILE.yaml" in text
+    (folder / "nightly.py").touch()
+    assert f"dagmaster dev {folder}/nightly.py" in describe_missing_workflows(folder)
