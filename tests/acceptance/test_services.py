@@ -57,6 +57,7 @@ class Sandbox:
             "DAGMASTER_DATA_DIR": str(folder / "data"),
             "DAGMASTER_BLOB_DIR": str(folder / "blobs"),
             "DAGMASTER_HANDLERS": str(folder / "held.py"),
+            "DAGMASTER_SHORT_LEASES": "1",
             "DAGMASTER_WORKER_LEASE_SECONDS": "3",
             "DAGMASTER_ORCHESTRATOR_LEASE_SECONDS": "4",
             "DAGMASTER_DRAIN_SECONDS": "0.5",

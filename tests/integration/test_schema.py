@@ -13,10 +13,15 @@ import pytest
 from asyncpg.exceptions import CheckViolationError, InsufficientPrivilegeError, UniqueViolationError
 from click.testing import CliRunner
 
+from dagmaster.application.health import HealthMonitor
 from dagmaster.cli.main import cli
-from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
+from dagmaster.errors import DatabaseReadOnly, DatabaseUnavailable, SchemaVersionMismatch
+from dagmaster.local.memory_services import memory_services
+from dagmaster.ports.database_config import DatabaseConfig
+from dagmaster.sdk.handler_registry import Registry
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import roles, schema_version
+from dagmaster.store.postgres.schema_admin import PostgresSchemaAdmin
 from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import server_folder
 
@@ -327,3 +332,29 @@ def test_sql_asks_one_function_for_the_time_and_a_test_can_set_it(migrated):
         "SELECT extract(epoch FROM clock() - clock_timestamp())::int AS ahead",
     )
     assert rows[0]["ahead"] in (3599, 3600)
+
+
+def test_a_database_that_accepts_no_changes_is_called_a_standby(empty):
+    """Services do not start on it, it is not ready, and a statement that meets it says so."""
+    schema_version.upgrade(empty)
+    name = asyncio.run(_current_database(empty))
+    do(empty, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    with pytest.raises(DatabaseReadOnly, match=r"this is a standby, .* promote this one"):
+        asyncio.run(schema_version.require_current(empty))
+    state = asyncio.run(PostgresSchemaAdmin(DatabaseConfig(dsn=empty)).state())
+    assert (state.is_usable, state.is_read_only) == (True, True)
+
+    class Schema:
+        async def state(self) -> Any:
+            return state
+
+    view = asyncio.run(HealthMonitor(memory_services(Registry()).application, Schema()).check_readiness())  # type: ignore[arg-type]
+    assert (view.is_ready, "database" in view.failing) == (False, True)
+
+
+async def _current_database(dsn: str) -> str:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return str(await connection.fetchval("SELECT current_database()"))
+    finally:
+        await connection.close()

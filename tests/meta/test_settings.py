@@ -24,4 +24,7 @@ def test_every_setting_is_read_somewhere():
         read |= {f"{zone}_url" for zone in ZONES}
     # Read before there are settings: by the process that starts the embedded server.
     read |= {name.lower() for name in re.findall(r'environ\.get\("DAGMASTER_(\w+)"', source)}
+    # The limits of other settings depend on it.
+    timing = (SOURCE / "settings" / "timing.py").read_text(encoding="utf-8")
+    read |= {*re.findall(r'info\.data\.get\("(\w+)"', timing)}
     assert set(Settings.model_fields) - read == set()

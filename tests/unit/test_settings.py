@@ -165,6 +165,8 @@ def test_all_wrong_settings_are_reported_at_once_each_with_its_variable(environm
             "must be written AUTHORITY:CODE, such as EPSG:4326, not '4326'.",
         ),
         ("DAGMASTER_DEFAULT_QUEUE", "q" * 200, "must have at most 128 characters, not"),
+        ("LEASE_TTL_SEC", "9.9", "must be 10 to 300 s: a shorter lease ends in a pause of the process"),
+        ("DAGMASTER_WORKER_LEASE_SECONDS", "301", "must be 5 to 300 s: a shorter lease ends in a pause"),
         ("DAGMASTER_METRICS_KEY", "short-secret", "must have at least 20 characters."),
         (
             "HEARTBEAT_INTERVAL_SEC",
@@ -198,6 +200,7 @@ def test_a_value_that_is_not_allowed_is_answered_with_what_is(environment, varia
         ("HEARTBEAT_INTERVAL_SEC", "7", ("orchestrator_heartbeat_seconds", 7.0)),
         ("PULSE_INTERVAL_SEC", "7", ("orchestrator_heartbeat_seconds", 7.0)),
         ("LEASE_ACQUIRE_DELAY_SEC", "2", ("reconnect_max_seconds", 2.0)),
+        ("LEASE_ACQUIRE_RETRIES", "3", ("start_retries", 3)),
         ("WORKER_HEARTBEAT_INTERVAL", "3", ("worker_heartbeat_seconds", 3.0)),
         ("WORKER_TASK_TIMEOUT", "60", ("task_timeout_seconds", 60.0)),
         ("WORKER_MAX_RETRIES", "5", ("task_max_retries", 5)),
@@ -311,3 +314,9 @@ def test_a_password_is_known_as_a_secret_quoted_and_not(environment):
 def test_the_default_data_directory_is_documented():
     path = str(default_data_dir()).replace(str(Path.home() / ".local"), "~/.local")
     assert path in str(Settings.model_fields["data_dir"].description)
+
+
+def test_tests_may_use_shorter_leases(environment):
+    environment(DAGMASTER_SHORT_LEASES="1", LEASE_TTL_SEC="2", DAGMASTER_WORKER_LEASE_SECONDS="0.5")
+    settings = load_settings(services=True)
+    assert (settings.orchestrator_lease_seconds, settings.worker_lease_seconds) == (2.0, 0.5)

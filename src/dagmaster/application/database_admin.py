@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.invariant_audit import InvariantAuditor, Violation
     from dagmaster.ports.metric_rebuild import MetricRebuilder
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.schema_admin import RoleState, SchemaAdmin
+    from dagmaster.ports.schema_admin import RoleState, SchemaAdmin, SchemaState
 
 MAX_VIOLATIONS: Final = 100
 """How many violations of one invariant are listed."""
@@ -48,7 +48,7 @@ class DatabaseAdmin:
 
 
 async def schema_state(admin: DatabaseAdmin) -> SchemaView:
-    return SchemaView(**(await admin.schema.state())._asdict())
+    return _schema_view(await admin.schema.state())
 
 
 async def schema_history(admin: DatabaseAdmin) -> list[SchemaVersionView]:
@@ -69,7 +69,11 @@ async def migrate_schema(admin: DatabaseAdmin, *, origin: ChangeOrigin) -> Schem
         # After the migration: before the first one there is no table for it.
         entry = origin.entry("schema.migrate", "schema", state.version or "", {"before": before.version})
         await admin.changes.append([entry])
-    return SchemaView(**state._asdict())
+    return _schema_view(state)
+
+
+def _schema_view(state: SchemaState) -> SchemaView:
+    return SchemaView(version=state.version, newest_version=state.newest_version, is_usable=state.is_usable)
 
 
 async def grant_roles(admin: DatabaseAdmin, *, is_exact: bool, origin: ChangeOrigin) -> RoleState | None:

@@ -24,6 +24,7 @@ READY_PARTS: Final = ("database", "schema", "orchestrators")
 READY_SECONDS: Final = 1.0
 """How long an answer about readiness is used: anyone may ask, and as often as they like."""
 _OK, _BAD = HealthState.HEALTHY, HealthState.UNHEALTHY
+_READ_ONLY: Final = "read-only: this is a standby, or a server that is set to read-only"
 _Part = tuple[str, HealthState, str]
 _FLEET_PARTS: Final = ("orchestrators", "workers", "queues", "stale_tasks")
 
@@ -88,7 +89,8 @@ class HealthMonitor:
             self._database_seconds = round(time.monotonic() - asked_at, 6)
         except DagmasterError as error:
             return [("database", _BAD, error.code), *_unknown("schema", *_FLEET_PARTS)]
-        parts = [("database", _OK, "reachable"), _check_schema(schema)]
+        database = ("database", _BAD, _READ_ONLY) if schema.is_read_only else ("database", _OK, "reachable")
+        parts = [database, _check_schema(schema)]
         if not schema.is_usable:
             return [*parts, *_unknown(*_FLEET_PARTS)]
         try:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.application.views.results import SubmitOutcome
 from dagmaster.ports.job_filter import Match, active_fields
 from dagmaster.ports.job_options import SUBMITTER_OPTIONS
-from dagmaster.ports.task_messages import Released, Succeeded
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
@@ -160,6 +159,8 @@ def status_names(statuses: Collection[str]) -> list[str] | None:
 
 def outcome_body(outcome: Outcome) -> JsonObject:
     """Return the outcome of a task as the body of a report."""
+    from dagmaster.ports.task_messages import Released, Succeeded
+
     if isinstance(outcome, Released):
         return {"status": "released"}
     if isinstance(outcome, Succeeded):

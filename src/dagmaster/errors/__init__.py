@@ -321,6 +321,18 @@ class DatabaseUnavailable(DagmasterError):
     category = Category.UNAVAILABLE
 
 
+class DatabaseReadOnly(DatabaseUnavailable):
+    """The database accepts no changes: it is a standby, or set to read-only."""
+
+    code = "database_read_only"
+
+
+class DatabaseDiskFull(DatabaseUnavailable):
+    """The disk of the database is full."""
+
+    code = "database_disk_full"
+
+
 class EmbeddedPostgresUnavailable(DagmasterError):
     """The embedded PostgreSQL is not running."""
 

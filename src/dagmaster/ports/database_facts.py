@@ -36,6 +36,8 @@ class ServerVersion:
     number: int
     text: str
     latency_ms: float
+    is_read_only: bool = False
+    """It is a standby, or set to read-only."""
 
 
 @dataclass(frozen=True, slots=True)

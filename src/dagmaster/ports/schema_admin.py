@@ -14,11 +14,15 @@ ROLES: Final = ("dagmaster_orchestrator", "dagmaster_worker", "dagmaster_gateway
 
 
 class SchemaState(NamedTuple):
-    """The version of the database (None: no schema yet), that of this code, and whether they fit."""
+    """The version of the database (None: no schema yet), that of this code, and whether they fit.
+
+    `is_read_only`: the database accepts no changes: a standby, or a server that is set to read-only.
+    """
 
     version: str | None
     newest_version: str
     is_usable: bool
+    is_read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

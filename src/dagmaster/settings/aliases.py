@@ -37,10 +37,7 @@ ALIASES: Final = (
     Alias("HEARTBEAT_INTERVAL_SEC", "orchestrator_heartbeat_seconds"),
     Alias("PULSE_INTERVAL_SEC", "orchestrator_heartbeat_seconds"),
     Alias("LEASE_ACQUIRE_DELAY_SEC", "reconnect_max_seconds"),
-    Alias(
-        "LEASE_ACQUIRE_RETRIES",
-        instead="a service retries until the database is back; a supervisor may limit it",
-    ),
+    Alias("LEASE_ACQUIRE_RETRIES", "start_retries"),
     Alias("JOB_LOCK_PREFIX", instead="a job is fenced by its owner and epoch, without advisory locks"),
     Alias("WORKER_HEARTBEAT_INTERVAL", "worker_heartbeat_seconds"),
     Alias("WORKER_TASK_TIMEOUT", "task_timeout_seconds"),

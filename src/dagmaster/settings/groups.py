@@ -18,14 +18,9 @@ from dagmaster.ports.blob_uris import BlobUri
 from dagmaster.ports.default_settings import (
     BLOCKED_SECONDS,
     CONCURRENCY,
-    DRAIN_SECONDS,
-    ORCHESTRATOR_LEASE_SECONDS,
-    POLL_SECONDS,
     RASTER_MAX_FILE_MB,
     RASTER_MAX_PIXELS,
     READ_TIMEOUT_SECONDS,
-    RECONNECT_MAX_SECONDS,
-    WORKER_LEASE_SECONDS,
     WORKER_MEMORY,
 )
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_RULE, is_queue_name
@@ -33,6 +28,7 @@ from dagmaster.settings.access import AccessSettings
 from dagmaster.settings.database_urls import check_url
 from dagmaster.settings.monitoring import MonitoringSettings
 from dagmaster.settings.name_lists import Names, Paths
+from dagmaster.settings.timing import TimingSettings
 from dagmaster.telemetry.logs import LogFormat, LogLevel
 
 PREFIX: Final = "DAGMASTER_"
@@ -107,70 +103,6 @@ class ServerSettings(BaseModel):
     key: SecretStr | None = Field(
         default=None, description="The key for that server; `dagmaster keys create` makes one. Default: none."
     )
-
-
-class TimingSettings(BaseModel):
-    """Leases, heartbeats and polls. Leases are the same in all services, and where `fleet` is asked."""
-
-    poll_seconds: float = Field(
-        default=POLL_SECONDS,
-        gt=0,
-        le=60,
-        description="How often orchestrators and workers poll, as the fallback for lost notifications.",
-    )
-    orchestrator_lease_seconds: float = Field(
-        default=ORCHESTRATOR_LEASE_SECONDS,
-        gt=0,
-        le=3600,
-        description="An orchestrator without a heartbeat for this long is dead: its jobs are reclaimed.",
-    )
-    orchestrator_heartbeat_seconds: float | None = Field(
-        default=None,
-        gt=0,
-        le=1800,
-        description="How often an orchestrator renews its lease. Default: a third of the lease.",
-    )
-    orchestrator_scan_seconds: float | None = Field(
-        default=None,
-        gt=0,
-        le=3600,
-        description="How often an orchestrator looks for jobs of dead ones. Default: a third of the lease.",
-    )
-    worker_lease_seconds: float = Field(
-        default=WORKER_LEASE_SECONDS,
-        gt=0,
-        le=3600,
-        description="A worker without a heartbeat for this long is dead: its tasks are lost and retried.",
-    )
-    worker_heartbeat_seconds: float | None = Field(
-        default=None,
-        gt=0,
-        le=1800,
-        description="How often a worker renews its lease. Default: a third of the lease.",
-    )
-    reconnect_max_seconds: float = Field(
-        default=RECONNECT_MAX_SECONDS,
-        gt=0,
-        le=300,
-        description="The longest delay before an orchestrator, or a service that starts, tries again to"
-        " connect to the database. The first is 0.1 s, and each is twice the one before.",
-    )
-    drain_seconds: float = Field(
-        default=DRAIN_SECONDS,
-        ge=0,
-        le=3600,
-        description="The shutdown timeout of a worker. Its tasks may finish within 5 s (or a third of it, if"
-        " less); then they are asked to save a checkpoint and stop, and are released.",
-    )
-
-    @field_validator("orchestrator_heartbeat_seconds", "worker_heartbeat_seconds")
-    @classmethod
-    def _check_heartbeat(cls, value: float | None, info: ValidationInfo) -> float | None:
-        lease = str(info.field_name).replace("heartbeat", "lease")
-        # A lease that is invalid itself is not in the data.
-        if value is not None and value > info.data.get(lease, value * 2) / 2:
-            raise ValueError(f"must be at most half of {PREFIX}{lease.upper()} ({info.data[lease]:g} s)")
-        return value
 
 
 class RoutingSettings(BaseModel):

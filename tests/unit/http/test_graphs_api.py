@@ -316,7 +316,7 @@ def test_a_task_waits_for_the_tasks_whose_results_it_gets(is_lines: bool):
     [
         (
             a_reader({"path": ["x", 7], "task": "7"}),
-            "task reader: `params.x[7]` is missing; `params.x` has 1 items",
+            "task reader: `params.x[7]` is missing; `params.x` has 1 item",
         ),
         (a_reader({"path": ["y", "z"], "task": "7"}), "`params.y` is missing"),
         (a_reader({"path": ["x", "z"], "task": "7"}), "which has no string keys"),

@@ -260,6 +260,7 @@ def serve(
                     lambda: make(config, blobs, settings),
                     config,
                     max_backoff_seconds=settings.reconnect_max_seconds,
+                    start_retries=settings.start_retries,
                     with_parent=with_parent,
                     needs_schema=needs_schema or config.is_embedded,
                 )
@@ -289,6 +290,7 @@ async def _run_until_stopped(
     config: DatabaseConfig,
     *,
     max_backoff_seconds: float,
+    start_retries: int | None,
     with_parent: bool,
     needs_schema: bool,
 ) -> tuple[int, bool]:
@@ -319,7 +321,10 @@ async def _run_until_stopped(
     backoff = ConnectionBackoff(_LOGGER, max_seconds=max_backoff_seconds)
     if needs_schema:
         await _retry_until_available(
-            lambda: ensure_schema(config, migrate=config.is_embedded), backoff, stopped
+            lambda: ensure_schema(config, migrate=config.is_embedded),
+            backoff,
+            stopped,
+            retries=start_retries,
         )
     if stopped.is_set():
         return COMPLETED, False
@@ -347,13 +352,19 @@ def _on_stdin(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None
 
 
 async def _retry_until_available(
-    work: Callable[[], Awaitable[None]], backoff: ConnectionBackoff, stopped: asyncio.Event
+    work: Callable[[], Awaitable[None]],
+    backoff: ConnectionBackoff,
+    stopped: asyncio.Event,
+    *,
+    retries: int | None,
 ) -> None:
-    """Run something that needs the database; while it is unavailable, try again."""
+    """Run something that needs the database; while it is unavailable, try again, at most so often."""
     while not stopped.is_set():
         try:
             await work()
         except (DatabaseUnavailable, EmbeddedPostgresUnavailable) as error:
+            if retries is not None and backoff.failures >= retries:
+                raise
             await wait_at_most(stopped, backoff.on_failure(error))
         else:
             backoff.on_success()

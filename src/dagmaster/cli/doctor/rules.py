@@ -108,6 +108,12 @@ def grade_server(server: ServerVersion, address: str) -> Finding:
         tested = f"{OLDEST_SERVER} to {NEWEST_SERVER}"
         remedy = f"dagmaster is tested with {tested}: test this version before you rely on it"
         return warning("database", message, remedy)
+    if server.is_read_only:
+        return bad(
+            "database",
+            f"{message}: it accepts no changes: this is a standby, or a server that is set to read-only",
+            "name the primary in DAGMASTER_DATABASE_URL, or promote this one",
+        )
     if server.latency_ms > SLOW_MS:
         return warning(
             "database", message, "run orchestrators and workers closer to it: every step waits for it"

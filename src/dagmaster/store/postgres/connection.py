@@ -20,6 +20,7 @@ from asyncpg.exceptions import (
     PostgresConnectionError,
     PostgresError,
     QueryCanceledError,
+    ReadOnlySQLTransactionError,
     TooManyConnectionsError,
     UndefinedFunctionError,
     UndefinedTableError,
@@ -27,6 +28,8 @@ from asyncpg.exceptions import (
 
 from dagmaster.errors import (
     DagmasterError,
+    DatabaseDiskFull,
+    DatabaseReadOnly,
     DatabaseUnavailable,
     EmbeddedPostgresUnavailable,
     SchemaVersionMismatch,
@@ -57,6 +60,10 @@ _LOST: Final = (
 DRIVER_ERRORS: Final = (*_LOST, PostgresError)
 # Transient error classes: rolled back, out of resources, not in this state, stopped, read-only.
 _TRANSIENT: Final = frozenset({"25", "40", "53", "55", "57", "58"})
+STANDBY: Final = (
+    "the database accepts no changes: this is a standby, or a server that is set to read-only. Name the primary in"
+    " DAGMASTER_DATABASE_URL, or promote this one"
+)
 CONNECT_SECONDS: Final = 10.0
 COMMAND_SECONDS: Final = 60.0
 DEADLOCKS: Final = 3
@@ -373,10 +380,9 @@ def translate_error(error: BaseException, where: str) -> DagmasterError:
         return _translate_missing(error, where)
     if isinstance(error, QueryCanceledError):
         return DatabaseUnavailable(f"{where}: the database cancelled the statement: it took too long")
-    if isinstance(error, DiskFullError):
-        return DatabaseUnavailable(
-            "the disk of the database is full: free some space, and services continue by themselves"
-        )
+    condition = _condition(error, where)
+    if condition is not None:
+        return condition
     if isinstance(error, InvalidAuthorizationSpecificationError | InvalidCatalogNameError):
         return DatabaseUnavailable(f"the database rejects the connection: {error}")
     if isinstance(error, InternalClientError) or (
@@ -392,6 +398,15 @@ def translate_error(error: BaseException, where: str) -> DagmasterError:
     if str(getattr(error, "sqlstate", ""))[:2] in _TRANSIENT:
         return DatabaseUnavailable(f"the database cannot execute the statement now: {message}")
     return StatementFailed(message)
+
+
+def _condition(error: BaseException, where: str) -> DatabaseUnavailable | None:
+    """Return our error for a condition of the database that fails some calls."""
+    if isinstance(error, DiskFullError):
+        return DatabaseDiskFull(
+            "the disk of the database is full: free some space, and services continue by themselves"
+        )
+    return DatabaseReadOnly(f"{where}: {STANDBY}") if isinstance(error, ReadOnlySQLTransactionError) else None
 
 
 def _terminate_result(connecting: asyncio.Future[asyncpg.Connection[asyncpg.Record]]) -> None:

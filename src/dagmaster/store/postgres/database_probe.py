@@ -96,7 +96,7 @@ async def _probe(
     try:
         server = await _with_timeout(_server(connection))
         latency_ms, offset = await _measure_clock(connection)
-        yield ServerVersion(server["version"], server["version_text"], latency_ms)
+        yield ServerVersion(server["version"], server["version_text"], latency_ms, server["is_read_only"])
         yield offset
         if not config.is_pooled:
             yield await _probe_prepared_statements(config.dsn, connection)
@@ -182,7 +182,7 @@ async def _probe_notifications(
 
 async def _probe_schema(dsn: str, server: asyncpg.Record) -> SchemaState | SchemaAccessDenied:
     try:
-        version, compatible_from = await _with_timeout(schema_version.versions(dsn))
+        version, compatible_from, _ = await _with_timeout(schema_version.versions(dsn))
     except pg_errors.InsufficientPrivilegeError:
         return SchemaAccessDenied(server["username"])
     return SchemaState(

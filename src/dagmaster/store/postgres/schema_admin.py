@@ -20,8 +20,9 @@ class PostgresSchemaAdmin:
         self._dsn = config.dsn
 
     async def state(self) -> SchemaState:
-        revision, compatible_from = await schema_version.versions(self._dsn)
-        return SchemaState(revision, schema_version.HEAD, schema_version.is_usable(revision, compatible_from))
+        revision, compatible_from, is_read_only = await schema_version.versions(self._dsn)
+        is_usable = schema_version.is_usable(revision, compatible_from)
+        return SchemaState(revision, schema_version.HEAD, is_usable, is_read_only)
 
     async def migrate(self) -> SchemaState:
         """Upgrade the schema, if it is older. Servers that do so at the same time wait for each other."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import asyncpg
 from asyncpg.exceptions import InterfaceError, PostgresError
 
-from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
+from dagmaster.errors import DatabaseReadOnly, DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.ports.schema_admin import SchemaVersion
+from dagmaster.store.postgres.connection import STANDBY
 from dagmaster.store.postgres.named_queries import queries
 from dagmaster.text_format import format_seconds
 
@@ -30,8 +31,19 @@ async def current(dsn: str) -> str | None:
     return (await versions(dsn))[0]
 
 
-async def versions(dsn: str) -> tuple[str | None, str | None]:
-    """Return the version of a database, and the oldest code that can use it if it is newer than this code."""
+class Versions(NamedTuple):
+    """The version of a database (None: no schema), and the oldest code that can use one newer than this code.
+
+    `is_read_only`: a standby, or a server that is set to read-only.
+    """
+
+    revision: str | None
+    compatible_from: str | None
+    is_read_only: bool
+
+
+async def versions(dsn: str) -> Versions:
+    """Return the version of a database, and whether it can be written to."""
     try:
         return await _read_versions(dsn)
     except TimeoutError as error:
@@ -40,16 +52,17 @@ async def versions(dsn: str) -> tuple[str | None, str | None]:
         ) from error
 
 
-async def _read_versions(dsn: str) -> tuple[str | None, str | None]:
+async def _read_versions(dsn: str) -> Versions:
     connection = await _connect(dsn)
     try:
+        is_read_only = await connection.fetchval("SHOW transaction_read_only") == "on"
         if await connection.fetchval("SELECT to_regclass('dagapp.alembic_version')") is None:
-            return None, None
+            return Versions(None, None, is_read_only)
         revision = await connection.fetchval("SELECT version_num FROM dagapp.alembic_version")
         compatible_from = None
         if revision is not None and revision > HEAD:
             compatible_from = await connection.fetchval("SELECT dagapp.dag_compatible_from()")
-        return revision, compatible_from
+        return Versions(revision, compatible_from, is_read_only)
     finally:
         await connection.close(timeout=ANSWER_SECONDS)
 
@@ -67,8 +80,14 @@ def is_usable(revision: str | None, compatible_from: str | None) -> bool:
 
 
 async def require_current(dsn: str) -> None:
-    """Raise `SchemaVersionMismatch`, with the remedy, unless this code can use the schema of the database."""
-    _check_usable(*await versions(dsn))
+    """Raise unless this code can use the schema of the database, and write to it.
+
+    `SchemaVersionMismatch` has the remedy; `DatabaseReadOnly`: it is a standby, which may be promoted.
+    """
+    found = await versions(dsn)
+    _check_usable(found.revision, found.compatible_from)
+    if found.is_read_only:
+        raise DatabaseReadOnly(STANDBY)
 
 
 async def require_current_of(pool: ReadOnlyPool) -> None:

@@ -245,7 +245,10 @@ async def revoked_key() -> views.ApiKeyView:
 
 
 async def a_schema() -> views.SchemaView:
-    return views.SchemaView(**(await MemorySchemaAdmin().state())._asdict())
+    state = await MemorySchemaAdmin().state()
+    return views.SchemaView(
+        version=state.version, newest_version=state.newest_version, is_usable=state.is_usable
+    )
 
 
 async def some_changes() -> views.Page[views.AuditRecord]:

@@ -146,6 +146,13 @@ def test_servers_from_14_to_18_are_good(version, grade):
     assert rules.grade_server(ServerVersion(version, "x", 1.0), "there").grade == grade
 
 
+def test_a_standby_is_called_one():
+    finding = rules.grade_server(ServerVersion(180000, "18", 1.0, is_read_only=True), "there")
+    assert finding.grade is Grade.BAD
+    assert "this is a standby" in finding.message
+    assert "promote this one" in str(finding.remedy)
+
+
 def test_a_server_with_a_high_latency_is_a_warning():
     assert rules.grade_server(ServerVersion(180000, "18", 50.0), "there").grade is Grade.WARNING
 

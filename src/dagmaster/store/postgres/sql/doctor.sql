@@ -4,6 +4,7 @@
 -- The version of the server, and the user with its rights.
 SELECT current_setting('server_version_num')::integer AS version, current_setting('server_version') AS version_text,
        current_user::text AS username, current_database()::text AS database,
+       current_setting('transaction_read_only') = 'on' AS is_read_only,
        has_database_privilege(current_database(), 'CREATE') AS may_create,
        array(SELECT rolname::text FROM pg_roles WHERE rolname LIKE 'dagmaster\_%') AS roles,
        -- By its name: a user without rights on the schema may ask.
