@@ -14,11 +14,13 @@ from asyncpg.exceptions import CheckViolationError, InsufficientPrivilegeError, 
 from click.testing import CliRunner
 
 from dagmaster.application.health import HealthMonitor
+from dagmaster.cli.commands.services import warn_about_versions
 from dagmaster.cli.main import cli
 from dagmaster.errors import DatabaseReadOnly, DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.local.memory_services import memory_services
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.sdk.handler_registry import Registry
+from dagmaster.settings import load_settings
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import roles, schema_version
 from dagmaster.store.postgres.schema_admin import PostgresSchemaAdmin
@@ -358,3 +360,51 @@ async def _current_database(dsn: str) -> str:
         return str(await connection.fetchval("SELECT current_database()"))
     finally:
         await connection.close()
+
+
+def test_a_migration_that_live_services_could_not_follow_is_refused_and_names_them(empty, monkeypatch):
+    monkeypatch.setenv("DAGMASTER_DATABASE_URL", empty)
+
+    def migrate(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(cli, ["migrate", *arguments])
+        return result.exit_code, result.output.strip()
+
+    assert migrate()[0] == 0
+    do(
+        empty,
+        "INSERT INTO dag_orchestrators (owner_id, host, pid, version, started_at, heartbeat_at)"
+        " VALUES (1, 'here', 7, '0.1.9', now(), now())",
+    )
+    code, message = migrate("downgrade", "0002", "--yes")
+    assert code != 0
+    assert "1 service could not use the schema 0002: orchestrator here:7 (0.1.9). Stop them first" in message
+    # An upgrade keeps them working, and a dead one does not count.
+    assert migrate()[0] == 0
+    do(empty, "UPDATE dag_orchestrators SET heartbeat_at = now() - interval '1 hour'")
+    assert migrate("downgrade", "0002", "--yes")[0] == 0
+    do(empty, "UPDATE dag_orchestrators SET heartbeat_at = now()")
+    assert migrate("downgrade", "base", "--yes")[0] != 0
+    assert migrate("downgrade", "base", "--yes", "--force")[0] == 0
+
+
+def test_which_migrations_break_services(migrated):
+    (row,) = do(migrated, "SELECT dag_compatible_from() AS revision")
+    assert row["revision"] == schema_version.COMPATIBLE_FROM
+    before = [None, "0001", "0002", schema_version.HEAD]
+    assert [schema_version.breaks_services(one, "head") for one in before] == [False, True, False, False]
+    assert [schema_version.breaks_services(one, "0002") for one in before] == [False, True, False, True]
+
+
+def test_a_service_that_starts_names_live_ones_of_other_versions(empty, caplog):
+    schema_version.upgrade(empty)
+    config, settings = DatabaseConfig(dsn=empty), load_settings()
+    asyncio.run(warn_about_versions(config, settings))
+    assert caplog.messages == []
+    do(
+        empty,
+        "INSERT INTO dag_orchestrators (owner_id, host, pid, version, started_at, heartbeat_at)"
+        " VALUES (1, 'old', 7, '0.0.1', now(), now())",
+    )
+    asyncio.run(warn_about_versions(config, settings))
+    (message,) = caplog.messages
+    assert message.endswith("; other versions are alive: orchestrator old:7 (0.0.1)")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.settings import Settings
     from dagmaster.store.embedded.inspection import DataDirectory
+    from dagmaster.store.postgres.schema_version import LiveService
 
 
 @contextlib.asynccontextmanager
@@ -47,6 +48,37 @@ async def open_database_admin(
             changes=trail,
             outputs=outputs,
         )
+
+
+async def check_live_services(
+    config: DatabaseConfig, settings: ClientSettings | Settings, target: str
+) -> None:
+    """Raise `ServicesIncompatible` if services are alive that could not use the schema of a version."""
+    from dagmaster.errors import ServicesIncompatible
+    from dagmaster.store.postgres import schema_version
+    from dagmaster.text_format import format_count, format_list
+
+    before = await schema_version.current(config.dsn)
+    if not schema_version.breaks_services(before, "0000" if target == "base" else target):
+        return
+    live = await live_services(config, settings)
+    if live:
+        raise ServicesIncompatible(
+            f"{format_count(len(live), 'service')} could not use the schema {target}:"
+            f" {format_list([str(service) for service in live])}. Stop them first, or add --force: they fail, and"
+            " their tasks are lost"
+        )
+
+
+async def live_services(config: DatabaseConfig, settings: ClientSettings | Settings) -> list[LiveService]:
+    """Return the services whose leases have not ended."""
+    from dagmaster.store.postgres import schema_version
+
+    return await schema_version.live_services(
+        config.dsn,
+        lease_seconds=settings.orchestrator_lease_seconds,
+        worker_lease_seconds=settings.worker_lease_seconds,
+    )
 
 
 def upgrade_schema(dsn: str, revision: str) -> None:

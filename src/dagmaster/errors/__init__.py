@@ -346,6 +346,13 @@ class DataDirectoryUnusable(EmbeddedPostgresUnavailable):
     code = "data_directory_unusable"
 
 
+class ServicesIncompatible(DagmasterError):
+    """Services are alive that could not use the schema any more."""
+
+    code = "services_incompatible"
+    category = Category.CONFLICT
+
+
 class SchemaVersionMismatch(DagmasterError):
     """The schema of the database does not match this version of dagmaster."""
 

@@ -16,7 +16,7 @@ from dagmaster.application.queries.metrics import workflow_metrics
 from dagmaster.application.submission import JobRequest, submit_job
 from dagmaster.application.views import ReasonCode
 from dagmaster.cli import system
-from dagmaster.cli.commands import jobs_control
+from dagmaster.cli.commands import jobs_control, migrate
 from dagmaster.cli.main import LOCAL_REASONS, REMOTE, cli, main
 from dagmaster.cli.system import Part
 from dagmaster.client.system import LocalSystem
@@ -131,6 +131,8 @@ class Terminal:
             monkeypatch.delenv(name)
         monkeypatch.setenv("DAGMASTER_KEY", server.key)
         monkeypatch.setattr(system, "database_session", lambda _data_dir: contextlib.nullcontext(self))
+        # It asks the database itself.
+        monkeypatch.setattr(migrate, "_check_services", lambda *_: None)
 
     def run(
         self,

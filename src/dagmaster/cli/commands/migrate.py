@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -26,13 +27,19 @@ T = TypeVar("T")
 HEAD: Final = "head"
 
 
+force_option = click.option(
+    "--force", is_flag=True, help="Go on although services are alive that cannot use the schema then."
+)
+
+
 @click.group(invoke_without_command=True)
 @data_dir_option
 @click.option(
     "--roles", is_flag=True, help="Also create the database roles that are missing, and set their rights."
 )
+@force_option
 @click.pass_context
-def migrate(ctx: click.Context, *, data_dir: pathlib.Path | None, roles: bool) -> int:
+def migrate(ctx: click.Context, *, data_dir: pathlib.Path | None, roles: bool, force: bool) -> int:
     """Upgrade the schema of a database to the version that this code needs.
 
     The database is DAGMASTER_DATABASE_URL (PostgreSQL 14 to 18), else the embedded one. All tables are in the
@@ -53,32 +60,36 @@ def migrate(ctx: click.Context, *, data_dir: pathlib.Path | None, roles: bool) -
       dagmaster migrate downgrade base         drops the tables with all their data
     """
     ctx.obj = data_dir
-    if roles and ctx.invoked_subcommand is not None:
-        raise click.UsageError("--roles needs no subcommand: it sets the rights of the newest version")
-    return _upgrade(data_dir, roles=roles) if ctx.invoked_subcommand is None else COMPLETED
+    if ctx.invoked_subcommand is not None:
+        if roles:
+            raise click.UsageError("--roles needs no subcommand: it sets the rights of the newest version")
+        return COMPLETED
+    return _upgrade(data_dir, roles=roles, force=force)
 
 
 @migrate.command()
 @click.argument("revision", default=HEAD)
+@force_option
 @click.pass_obj
-def upgrade(data_dir: pathlib.Path | None, revision: str) -> int:
+def upgrade(data_dir: pathlib.Path | None, revision: str, *, force: bool) -> int:
     """Upgrade to a version (default: the newest)."""
     if revision == HEAD:
-        return _upgrade(data_dir)
+        return _upgrade(data_dir, force=force)
     _refuse_server(
         data_dir, "a server cannot use a version that is older than its code: leave out the version"
     )
     from dagmaster.bootstrap.database_admin import upgrade_schema
 
-    return _on_database(data_dir, upgrade_schema, revision)
+    return _on_database(data_dir, upgrade_schema, revision, force=force)
 
 
 @migrate.command()
 @click.argument("revision")
 @click.confirmation_option(prompt="Data that only later versions can store is lost. Continue?")
+@force_option
 @click.pass_obj
-def downgrade(data_dir: pathlib.Path | None, revision: str) -> int:
-    """Downgrade to a version ('base': remove the schema)."""
+def downgrade(data_dir: pathlib.Path | None, revision: str, *, force: bool) -> int:
+    """Downgrade to a version ('base': remove the schema). Refused while services are alive."""
     _refuse_server(
         data_dir,
         "a downgrade drops what the server itself works with, its keys included: stop all services, and run"
@@ -86,7 +97,7 @@ def downgrade(data_dir: pathlib.Path | None, revision: str) -> int:
     )
     from dagmaster.bootstrap.database_admin import downgrade_schema
 
-    return _on_database(data_dir, downgrade_schema, revision)
+    return _on_database(data_dir, downgrade_schema, revision, force=force)
 
 
 @migrate.command()
@@ -112,10 +123,12 @@ def history(data_dir: pathlib.Path | None) -> int:
     return COMPLETED
 
 
-def _upgrade(data_dir: pathlib.Path | None, *, roles: bool = False) -> int:
+def _upgrade(data_dir: pathlib.Path | None, *, force: bool, roles: bool = False) -> int:
     is_local = find_server(data_dir) is None
     if roles:
         _refuse_server(data_dir, "--roles needs the owner of the schema: run it with DAGMASTER_DATABASE_URL")
+    if is_local and not force:
+        _check_services(data_dir, HEAD)
 
     async def work(system: System) -> tuple[str | None, str | None, RoleState | None]:
         from dagmaster.application.database_admin import grant_roles, migrate_schema, schema_state
@@ -176,8 +189,21 @@ def _refuse_server(data_dir: pathlib.Path | None, reason: str) -> None:
             raise click.UsageError(reason)
 
 
-def _on_database(data_dir: pathlib.Path | None, change: Callable[[str, str], None], revision: str) -> int:
+def _check_services(data_dir: pathlib.Path | None, revision: str) -> None:
+    """Raise if services are alive that could not use the schema of a version."""
+    from dagmaster.bootstrap.database_admin import check_live_services
+    from dagmaster.cli.system import database_session
+
+    with database_session(data_dir) as session:
+        asyncio.run(check_live_services(session.config, session.settings, revision))
+
+
+def _on_database(
+    data_dir: pathlib.Path | None, change: Callable[[str, str], None], revision: str, *, force: bool
+) -> int:
     """Change the schema of a database to any version."""
+    if not force:
+        _check_services(data_dir, revision)
     from dagmaster.application.database_admin import schema_state
     from dagmaster.cli.system import database_session
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import gc
 import logging
 import os
 import signal
 import sys
+from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import click
@@ -26,6 +29,7 @@ from dagmaster.ports.recycle_reasons import EXIT_SENTENCES
 from dagmaster.sdk.command_line import data_dir_option
 from dagmaster.sdk.terminal import echo
 from dagmaster.telemetry.logs import LogFormat
+from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
     import pathlib
@@ -261,6 +265,9 @@ def serve(
                     config,
                     max_backoff_seconds=settings.reconnect_max_seconds,
                     start_retries=settings.start_retries,
+                    compare_versions=partial(
+                        warn_about_versions, config, settings, is_asked=needs_schema and not with_parent
+                    ),
                     with_parent=with_parent,
                     needs_schema=needs_schema or config.is_embedded,
                 )
@@ -291,6 +298,7 @@ async def _run_until_stopped(
     *,
     max_backoff_seconds: float,
     start_retries: int | None,
+    compare_versions: Callable[[], Awaitable[None]],
     with_parent: bool,
     needs_schema: bool,
 ) -> tuple[int, bool]:
@@ -328,6 +336,7 @@ async def _run_until_stopped(
         )
     if stopped.is_set():
         return COMPLETED, False
+    await compare_versions()
     service = make()
     running = asyncio.create_task(service.run())
     ready = asyncio.create_task(service.ready.wait())
@@ -343,6 +352,24 @@ async def _run_until_stopped(
     # Only a worker may have to be replaced.
     recycling = getattr(service, "recycling", None)
     return (COMPLETED, False) if recycling is None else (recycling.exit_code, recycling.has_abandoned)
+
+
+async def warn_about_versions(config: DatabaseConfig, settings: Settings, *, is_asked: bool = True) -> None:
+    """Log which live services run another version: a rolling upgrade, or a service that was forgotten.
+
+    That a schema cannot be used is an error before; between versions that can use it nothing else is refused.
+    """
+    from dagmaster.bootstrap.database_admin import live_services
+
+    if not is_asked:
+        return
+    own = version("dagmaster")
+    with contextlib.suppress(DatabaseUnavailable):
+        # What speaks HTTP has a version of its own.
+        live = [service for service in await live_services(config, settings) if service.version[:1].isdigit()]
+        others = [str(service) for service in live if service.version != own]
+        if others:
+            _LOGGER.warning("this is dagmaster %s; other versions are alive: %s", own, format_list(others))
 
 
 def _on_stdin(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import asyncpg
-from asyncpg.exceptions import InterfaceError, PostgresError
+from asyncpg.exceptions import (
+    InterfaceError,
+    InvalidSchemaNameError,
+    PostgresError,
+    UndefinedTableError,
+)
 
 from dagmaster.errors import DatabaseReadOnly, DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.ports.schema_admin import SchemaVersion
@@ -20,10 +25,13 @@ if TYPE_CHECKING:
 
 # The newest version. A test compares it with the migration files.
 HEAD: Final = "0010"
+COMPATIBLE_FROM: Final = "0002"
+"""The oldest version whose code can use the newest schema; a test compares it with the schema's own answer."""
 ANSWER_SECONDS: Final = 3.0
 """How long the database may take to accept a connection, and to answer: the readiness of a server waits for
 it."""
 _SQL = queries("read")
+_DOCTOR = queries("doctor")
 
 
 async def current(dsn: str) -> str | None:
@@ -65,6 +73,45 @@ async def _read_versions(dsn: str) -> Versions:
         return Versions(revision, compatible_from, is_read_only)
     finally:
         await connection.close(timeout=ANSWER_SECONDS)
+
+
+class LiveService(NamedTuple):
+    """A service with a live lease, and the version of its code."""
+
+    kind: str
+    id: int
+    host: str
+    pid: int
+    version: str
+
+    def __str__(self) -> str:
+        """Return its kind, where it runs, and its version."""
+        return f"{self.kind} {self.host}:{self.pid} ({self.version or 'of an unknown version'})"
+
+
+async def live_services(dsn: str, *, lease_seconds: float, worker_lease_seconds: float) -> list[LiveService]:
+    """Return the services of a database whose leases have not ended; none if it has no tables."""
+    connection = await _connect(dsn)
+    query = _DOCTOR["live_versions"]
+    try:
+        leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
+        rows = await connection.fetch(query.sql, *query.arguments(leases))
+    except (UndefinedTableError, InvalidSchemaNameError):
+        return []
+    finally:
+        await connection.close(timeout=ANSWER_SECONDS)
+    return [LiveService(*row) for row in rows]
+
+
+def breaks_services(before: str | None, target: str) -> bool:
+    """Return whether live services cannot go on when a schema is brought to a version.
+
+    The code of a service is not older than `before` allows. An upgrade keeps code from `COMPATIBLE_FROM` on
+    working; a downgrade takes away what newer code needs.
+    """
+    if before is None:
+        return False
+    return before < COMPATIBLE_FROM if target == "head" or target > before else target < before
 
 
 def needs_upgrade(revision: str | None) -> bool:

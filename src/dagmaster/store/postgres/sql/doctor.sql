@@ -35,3 +35,12 @@ CROSS JOIN (
 -- name: waiting_tasks
 -- How many tasks wait in each queue.
 SELECT queue, count(*) AS tasks FROM dag_task_queue WHERE worker_id IS NULL GROUP BY queue ORDER BY 2 DESC, 1
+
+-- name: live_versions
+-- The live services, and the version of the code that each runs.
+SELECT 'orchestrator' AS kind, owner_id AS id, host, pid, version FROM dagapp.dag_orchestrators
+WHERE stopped_at IS NULL AND heartbeat_at > clock_timestamp() - make_interval(secs => :lease_seconds)
+UNION ALL
+SELECT 'worker', worker_id, host, pid, version FROM dagapp.dag_workers
+WHERE stopped_at IS NULL AND heartbeat_at > clock_timestamp() - make_interval(secs => :worker_lease_seconds)
+ORDER BY 1, 2
