@@ -11,13 +11,12 @@ from dagmaster.engine.diagnosis.active_nodes import (
     explain_stalled_job,
     format_all_draining,
     queued,
-    waiting_for_approval,
     waiting_for_child_job,
     waiting_for_retry,
-    waiting_for_signal_or_time,
 )
 from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, Service
 from dagmaster.engine.diagnosis.reasons import ReasonCode
+from dagmaster.engine.diagnosis.waiting_nodes import waiting_for_approval, waiting_for_signal_or_time
 from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WaitSpec
 from dagmaster.engine.status import TERMINAL_NODE, Isolation, NodeStatus
 from dagmaster.text_format import age, format_count, format_rfc3339

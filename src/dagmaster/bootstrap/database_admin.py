@@ -65,7 +65,8 @@ async def check_live_services(
     if live:
         raise ServicesIncompatible(
             f"{format_count(len(live), 'service')} could not use the schema {target}:"
-            f" {format_list([str(service) for service in live])}. Stop them first, or add --force: they fail, and"
+            f" {format_list([str(service) for service in live])}. Stop them first, or add --force:"
+            " they fail, and"
             " their tasks are lost"
         )
 

@@ -29,7 +29,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     JobNotFinished.code: "To end the job: dagmaster jobs cancel",
     NothingToResume.code: "To name a node: --from NODE",
     WorkflowNotFound.code: "To list the published workflows: dagmaster workflows list. To publish one:"
-    " dagmaster workflows push FILE (`dagmaster dev` publishes those of ./workflows). To run a file without:"
+    " dagmaster workflows push FILE (`dagmaster dev` publishes the folder ./workflows). To run a file:"
     " dagmaster run FILE",
     WorkflowVersionConflict.code: "To replace a version while you develop it: --replace",
 }

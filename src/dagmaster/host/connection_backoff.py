@@ -1,7 +1,7 @@
 """Backoff while a remote side is unavailable, with one log line when the outage starts and ends.
 
-A full disk or a standby fails some calls and not others: that is one condition, which is logged when it starts and
-when no call has met it for a while, however often calls succeed in between.
+A full disk or a standby fails some calls and not others: that is one condition, which is logged when it
+starts and when no call has met it for a while, however often calls succeed in between.
 """
 
 from __future__ import annotations

@@ -65,14 +65,13 @@ async def claim_next_task(
     url: str | None = None,
     key: str | None = None,
 ) -> Task | None:
-    """Claim a task of the handlers with which a worker was registered; None if there is none.
+    """Claim a task of the handlers with which a worker was registered; None without one.
 
-    `wait_seconds`: how long to wait for one, at most 30.
-    The highest priority first, then the oldest. Its `kwargs` are what its function takes, with the results of
-    other tasks filled in; its status is CLAIMED. Report it with `update_task_status` from this process, within
-    the lease of the worker, which a claim renews as `worker_heartbeat` does. A task that was not made in
-    Python has the id of this attempt. Raise `WorkerExpired` if the worker is not registered any more, and
-    `CommandInvalid` if it was registered without handlers.
+    `wait_seconds`: how long to wait for one, at most 30. The highest priority first, then the oldest. Its
+    `kwargs` are what its function takes, with the results of other tasks filled in; its status is CLAIMED.
+    Report it with `update_task_status` from this process, within the lease of the worker, which a claim
+    renews as `worker_heartbeat` does. A task that was not made in Python has the id of this attempt. Raise
+    `WorkerExpired` if the worker is not registered any more, and `CommandInvalid` if it has no handlers.
     """
     if type(wait_seconds) not in (int, float) or not 0 <= wait_seconds <= MAX_WAIT_SECONDS:
         raise ValueError(

@@ -29,7 +29,7 @@ class TimingSettings(BaseModel):
     )
     short_leases: bool = Field(
         default=False,
-        description="Allow leases outside of their limits: for tests, where a paused process may lose its jobs.",
+        description="Allow leases outside of their limits: for tests, where a paused process may lose jobs.",
     )
     orchestrator_lease_seconds: float = Field(
         default=ORCHESTRATOR_LEASE_SECONDS,

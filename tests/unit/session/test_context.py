@@ -45,7 +45,7 @@ from dagmaster.application.job_lookup import find_job
 from dagmaster.application.queries.events_and_logs import list_events
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.authoring.python import task_options
-from dagmaster.engine.diagnosis.active_nodes import waiting_for_signal_or_time
+from dagmaster.engine.diagnosis.waiting_nodes import waiting_for_signal_or_time
 from dagmaster.engine.graph import WaitSpec
 from dagmaster.errors import (
     JobFinished,

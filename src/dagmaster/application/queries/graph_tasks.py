@@ -71,7 +71,7 @@ async def list_dependencies(
 ) -> Page[GraphDependencyView]:
     """List the dependencies of a job between tasks and groups that were made in Python.
 
-    What a task takes as an argument is one of them. The hold of an open context is none.
+    What a task takes as an argument is one of them. Holds of open contexts are left out.
     """
     start = start_page(CursorKind.GRAPH_DEPENDENCIES, cursor, limit, max_limit=MAX_LISTED)
     job = await find_job(app, job_id)

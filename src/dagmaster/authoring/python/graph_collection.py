@@ -17,14 +17,7 @@ from dagmaster.authoring.entrypoint_arguments import argument_problem, typed_sig
 from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
 from dagmaster.authoring.python.futures import MAX_DEPTH
-from dagmaster.authoring.python.graph_items import (
-    APPLIED,
-    GraphItem,
-    Group,
-    ResultCollector,
-    Task,
-    items_in,
-)
+from dagmaster.authoring.python.graph_items import APPLIED, GraphItem, Group, ResultCollector, Task, items_in
 from dagmaster.authoring.python.holds import Hold, add_held_groups
 from dagmaster.authoring.python.result_parts import ResultPart
 from dagmaster.errors import NodesRejected

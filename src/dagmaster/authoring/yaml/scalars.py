@@ -62,6 +62,7 @@ def _short_enough(word: str) -> str:
     """Return the word, or raise if it is longer than a number may be: int() is slow on millions of digits."""
     if len(word) > MAX_NUMBER_LENGTH:
         raise ValueError(
-            f"a number has at most {MAX_NUMBER_LENGTH} digits, this one has {format_count(len(word), 'character')}"
+            f"a number has at most {MAX_NUMBER_LENGTH} digits, this one has"
+            f" {format_count(len(word), 'character')}"
         )
     return word

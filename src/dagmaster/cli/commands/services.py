@@ -365,7 +365,7 @@ async def warn_about_versions(config: DatabaseConfig, settings: Settings, *, is_
         return
     own = version("dagmaster")
     with contextlib.suppress(DatabaseUnavailable):
-        # What speaks HTTP has a version of its own.
+        # What speaks HTTP has another kind of version.
         live = [service for service in await live_services(config, settings) if service.version[:1].isdigit()]
         others = [str(service) for service in live if service.version != own]
         if others:

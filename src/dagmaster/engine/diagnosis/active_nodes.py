@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
-from dagmaster.engine.graph import HOLD_DESCRIPTION, OnTimeout
+from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode, format_time
 from dagmaster.engine.status import Isolation, isolation_after
-from dagmaster.text_format import age, format_count, format_error, format_list, format_rfc3339
+from dagmaster.text_format import age, format_count, format_error, format_list
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
         QueueState,
         Service,
     )
-    from dagmaster.engine.graph import ApprovalSpec, WaitSpec
     from dagmaster.engine.model import FanOut, Job, Node
     from dagmaster.json_types import JsonObject
 
@@ -200,56 +198,7 @@ def waiting_for_retry(error: JsonObject, number: int, limit: int, *, wake_at: fl
         code=ReasonCode.RETRY,
         sentence=f"waits for a retry: attempt {number} of {limit} {again}, after {failure}",
         group_sentence=f"wait for a retry, after {error.get('type') or error.get('kind') or 'failures'}",
-        data={"attempt": number, "max_attempts": limit, "at": _time(wake_at), "error": error},
-    )
-
-
-def waiting_for_approval(spec: ApprovalSpec, message: str, wake_at: float | None, now: float) -> Reason:
-    approval = f"approval by {format_list(spec.approvers, conjunction='or') if spec.approvers else 'anyone'}"
-    end = "" if wake_at is None else f"; {_on_timeout(spec)} in {age(wake_at - now)}"
-    return Reason(
-        code=ReasonCode.APPROVAL,
-        sentence=f"waits for {approval}{f': {message}' if message else ''}{end}",
-        group_sentence=f"wait for {approval}",
-        data={"approvers": list(spec.approvers), "message": message or None, "until": _time(wake_at)},
-    )
-
-
-def _on_timeout(spec: ApprovalSpec) -> str:
-    return "is approved by timeout" if spec.on_timeout is OnTimeout.APPROVE else "times out"
-
-
-def waiting_for_signal_or_time(spec: WaitSpec, wake_at: float | None, now: float) -> Reason:
-    until = _time(wake_at)
-    if spec.is_hold:
-        return _open_context(spec, wake_at, now)
-    if spec.signal is not None:
-        end = "" if wake_at is None else f"; times out in {age(wake_at - now)}"
-        return Reason(
-            code=ReasonCode.SIGNAL,
-            sentence=f"waits for signal {spec.signal}{end}",
-            group_sentence=f"wait for signal {spec.signal}",
-            data={"signal": spec.signal, "until": until},
-        )
-    left = 0.0 if wake_at is None else wake_at - now
-    return Reason(
-        code=ReasonCode.WAIT_UNTIL,
-        sentence=f"waits for another {age(left + 0.999)}"
-        if left > 0
-        else "has finished waiting and continues now",
-        group_sentence="wait for a time",
-        data={"at": until},
-    )
-
-
-def _open_context(spec: WaitSpec, wake_at: float | None, now: float) -> Reason:
-    place = spec.description.partition(f"{HOLD_DESCRIPTION}: ")[2]
-    end = "" if wake_at is None else f"; if that process is gone, it ends in {age(wake_at - now)}"
-    return Reason(
-        code=ReasonCode.OPEN_CONTEXT,
-        sentence=f"keeps the job open: its context is open{place and f' at {place}'}{end}",
-        group_sentence="keep the job open: its context is open",
-        data={"place": place or None, "until": _time(wake_at)},
+        data={"attempt": number, "max_attempts": limit, "at": format_time(wake_at), "error": error},
     )
 
 
@@ -456,7 +405,3 @@ def not_started(job: Job) -> Reason:
         group_sentence="wait for the job to start",
         data={"status": job.status.value},
     )
-
-
-def _time(at: float | None) -> str | None:
-    return None if at is None else format_rfc3339(at)

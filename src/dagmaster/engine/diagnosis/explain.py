@@ -10,7 +10,7 @@ import heapq
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dagmaster.engine.diagnosis import active_nodes
+from dagmaster.engine.diagnosis import active_nodes, waiting_nodes
 from dagmaster.engine.diagnosis.finished_nodes import explain_finished, first_failure, format_canceller
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
 from dagmaster.engine.gates import OPEN
@@ -136,11 +136,11 @@ class Why:
     def _waiting(self, node: Node) -> Reason:
         spec, now = node.spec, self.context.now
         if isinstance(spec, ApprovalSpec):
-            return active_nodes.waiting_for_approval(
+            return waiting_nodes.waiting_for_approval(
                 spec, self.context.approval_messages.get(node.id, ""), node.wake_at, now
             )
         if isinstance(spec, WaitSpec):
-            return active_nodes.waiting_for_signal_or_time(spec, node.wake_at, now)
+            return waiting_nodes.waiting_for_signal_or_time(spec, node.wake_at, now)
         return active_nodes.deciding()
 
     def _pending(self, node: Node) -> Reason:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.text_format import format_rfc3339
+
 if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
 
@@ -151,3 +153,7 @@ class Reason:
         data = {name: value for name, value in self.data.items() if value is not None}
         reason: JsonObject = {"code": self.code.value, "sentence": self.sentence, "data": data}
         return reason | ({"because": list(self.because)} if self.because else {})
+
+
+def format_time(at: float | None) -> str | None:
+    return None if at is None else format_rfc3339(at)

@@ -72,8 +72,8 @@ def check_listing(listing: FoundFiles, prefix: BlobUri, patterns: Sequence[str])
     expected = f"expected names as {' or '.join(patterns)}"
     if not listing.tiles and listing.unparsed:
         raise invalid_input(
-            f"no pattern matches any of the {format_count(len(listing.unparsed), 'file')} below {prefix}: {expected},"
-            f" not as {listing.unparsed[0]}"
+            f"no pattern matches any of the {format_count(len(listing.unparsed), 'file')} below {prefix}:"
+            f" {expected}, not as {listing.unparsed[0]}"
         )
     if not listing.tiles:
         raise invalid_input(f"there are no files below {prefix}: {expected}")
@@ -127,8 +127,8 @@ def split_incomplete(
         available = sorted(set.intersection(*(set(tile.files) for tile, _ in lacking)))
         hint = f". All of these have return_periods={available}" if available else ""
         raise invalid_input(
-            f"{len(lacking):,} of {format_count(len(tiles), 'tile')} are incomplete: {tile.tile} of {tile.group} lacks"
-            f" {', '.join(map(band_name, missing))}{hint}"
+            f"{len(lacking):,} of {format_count(len(tiles), 'tile')} are incomplete: {tile.tile} of"
+            f" {tile.group} lacks {', '.join(map(band_name, missing))}{hint}"
         )
     return complete, lacking
 
@@ -142,9 +142,9 @@ def describe_unstacked(planned: int, failed: Sequence[Mapping[str, Any]]) -> str
 
 def describe_held(held: Sequence[Cell], failed: Sequence[Mapping[str, Any]]) -> str:
     """Return the message about a run all of whose cells are held back, with the first error."""
-    first = held[0]
+    first, count = held[0], len(held)
     return (
-        f"no cell can be merged, since each of {format_count(len(held), 'lack')} tiles that failed or are incomplete:"
+        f"no cell can be merged, since each of {count:,} lacks tiles that failed or are incomplete:"
         f" {first.cell} of {first.group} lacks {', '.join(first.lacking[:10])}. Repair them, or set"
         f" lacking=merge to merge cells without them{_first_error(failed)}"
     )

@@ -110,8 +110,8 @@ def check_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.ZipI
     members = [member for member in archive.infolist() if not member.is_dir()]
     if len(members) > MAX_MEMBERS:
         raise invalid_input(
-            f"the zip archive has {format_count(len(members), 'file')}: at most {MAX_MEMBERS:,} are allowed. Extract it"
-            " first"
+            f"the zip archive has {format_count(len(members), 'file')}: at most {MAX_MEMBERS:,} are allowed."
+            " Extract it first"
         )
     for member in members:
         name = member.filename[:100]

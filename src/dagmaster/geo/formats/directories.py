@@ -57,8 +57,8 @@ def fetch_directory(ctx: HandlerContext, uri: BlobUri, file_type: FileType, targ
         modified = max(modified, info.modified or 0.0)
     if not any((target / marker).exists() for marker in file_type.markers):
         raise invalid_input(
-            f"{uri} is not a complete {file_type.suffix} directory: it has {format_count(len(checksums), 'file')}, and"
-            f" none of them is {' or '.join(file_type.markers)}"
+            f"{uri} is not a complete {file_type.suffix} directory: it has"
+            f" {format_count(len(checksums), 'file')}, and none of them is {' or '.join(file_type.markers)}"
         )
     return FetchedDirectory(
         path=target,

@@ -37,7 +37,8 @@ def unique_column_names(names: Sequence[str]) -> list[str]:
     """Convert names to lower case a-z, digits and '_'. Names that become equal get a number, in order."""
     if len(names) > MAX_COLUMNS:
         raise invalid_input(
-            f"the file has {format_count(len(names), 'column')}: at most {MAX_COLUMNS:,} are allowed. Leave some out"
+            f"the file has {format_count(len(names), 'column')}: at most {MAX_COLUMNS:,} are allowed. Leave"
+            " some out"
         )
     candidates = [safe_column_name(name) for name in names]
     unique_names: list[str] = []

@@ -128,7 +128,7 @@ def _stroke(points: Any, step: float) -> Any:
     """Replace the arcs through each three points by chords."""
     if len(points) % 2 == 0 and len(points):
         raise ValueError(
-            f"an arc has three points, and arcs share their ends: {format_count(len(points), 'point')} are none"
+            f"an arc has three points, and arcs share their ends: not {format_count(len(points), 'point')}"
         )
     triples = [points[index : index + 3] for index in range(0, len(points) - 2, 2)]
     arcs = [_stroke_arc(start, middle, end, step) for start, middle, end in triples]

@@ -153,7 +153,8 @@ def _choose_layer_with_features(source: Fetched, driver: str, layers: dict[str, 
         candidates = [name for name, count in counts.items() if count] or names[:1]
     if len(candidates) > 1:
         raise invalid_input(
-            f"the file has {format_count(len(candidates), 'layer')}: name one by `layer`: {', '.join(candidates[:20])}"
+            f"the file has {format_count(len(candidates), 'layer')}: name one by `layer`:"
+            f" {', '.join(candidates[:20])}"
         )
     return candidates[0]
 

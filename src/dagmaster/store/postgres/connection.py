@@ -61,8 +61,8 @@ DRIVER_ERRORS: Final = (*_LOST, PostgresError)
 # Transient error classes: rolled back, out of resources, not in this state, stopped, read-only.
 _TRANSIENT: Final = frozenset({"25", "40", "53", "55", "57", "58"})
 STANDBY: Final = (
-    "the database accepts no changes: this is a standby, or a server that is set to read-only. Name the primary in"
-    " DAGMASTER_DATABASE_URL, or promote this one"
+    "the database accepts no changes: this is a standby, or a server that is set to read-only. Name the"
+    " primary in DAGMASTER_DATABASE_URL, or promote this one"
 )
 CONNECT_SECONDS: Final = 10.0
 COMMAND_SECONDS: Final = 60.0

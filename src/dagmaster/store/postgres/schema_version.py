@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # The newest version. A test compares it with the migration files.
 HEAD: Final = "0010"
 COMPATIBLE_FROM: Final = "0002"
-"""The oldest version whose code can use the newest schema; a test compares it with the schema's own answer."""
+"""The oldest version whose code can use the newest schema. A test compares it with what the schema says."""
 ANSWER_SECONDS: Final = 3.0
 """How long the database may take to accept a connection, and to answer: the readiness of a server waits for
 it."""
@@ -56,7 +56,8 @@ async def versions(dsn: str) -> Versions:
         return await _read_versions(dsn)
     except TimeoutError as error:
         raise DatabaseUnavailable(
-            f"the database did not answer within {format_seconds(ANSWER_SECONDS)}: check its address and its load"
+            f"the database did not answer within {format_seconds(ANSWER_SECONDS)}: check its address and its"
+            " load"
         ) from error
 
 
@@ -131,9 +132,9 @@ async def require_current(dsn: str) -> None:
 
     `SchemaVersionMismatch` has the remedy; `DatabaseReadOnly`: it is a standby, which may be promoted.
     """
-    found = await versions(dsn)
-    _check_usable(found.revision, found.compatible_from)
-    if found.is_read_only:
+    revision, compatible_from, is_read_only = await versions(dsn)
+    _check_usable(revision, compatible_from)
+    if is_read_only:
         raise DatabaseReadOnly(STANDBY)
 
 

@@ -272,7 +272,8 @@ def _summary(plan: SubmissionPlanView) -> PlanSummary:
         node.node_id for node in plan.nodes if node.status.value in ("READY", "DISPATCHED", "WAITING")
     ]
     named = format_list(starting)
-    sentence = f"The inputs are valid: {plan.workflow_id} v{plan.version} has {format_count(len(plan.nodes), 'node')}"
+    nodes = format_count(len(plan.nodes), "node")
+    sentence = f"The inputs are valid: {plan.workflow_id} v{plan.version} has {nodes}"
     sentence += f", and starts with {named}." if starting else "."
     warnings = [
         f"no live worker serves the queue {queue.queue!r}: its tasks will wait"
