@@ -118,10 +118,9 @@ class LinearPattern:
 @lru_cache(maxsize=256)
 def compile_pattern(source: str, *, ignore_case: bool = False) -> LinearPattern:
     """Compile a pattern; raise `PatternRefused`."""
-    if len(source) > MAX_PATTERN_CHARACTERS:
-        raise PatternRefused(
-            f"the pattern has {len(source):,} characters: at most {MAX_PATTERN_CHARACTERS:,}"
-        )
+    length = len(source)
+    if length > MAX_PATTERN_CHARACTERS:
+        raise PatternRefused(f"the pattern has {length:,} characters: at most {MAX_PATTERN_CHARACTERS:,}")
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY
