@@ -24,7 +24,8 @@ from shapely import unary_union
 from shapely.geometry import box, shape
 
 from dagmaster.authoring.sibling_workflows import compile_with_children
-from dagmaster.bootstrap import find_handlers, handler_services_config
+from dagmaster.bootstrap import find_handlers
+from dagmaster.bootstrap.services_config import handler_services_config
 from dagmaster.ports.catalog import Search
 from dagmaster.settings import Settings
 from dagmaster.testing import run_workflow

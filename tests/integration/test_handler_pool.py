@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from dagmaster.adapters import handler_pool
-from dagmaster.bootstrap import handler_services_config
+from dagmaster.bootstrap.services_config import handler_services_config
 from dagmaster.errors import PermanentError
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
 from dagmaster.sdk.handler_context import HandlerContext

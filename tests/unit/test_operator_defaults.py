@@ -15,13 +15,8 @@ from dagmaster.authoring.compiler.compile import compile_definition, compile_doc
 from dagmaster.authoring.graph_outline import outline_graph
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.authoring.source_document import document_from_data
-from dagmaster.bootstrap import (
-    default_limits,
-    find_handlers,
-    handler_services_config,
-    make_orchestrator,
-    make_worker,
-)
+from dagmaster.bootstrap import default_limits, find_handlers, make_orchestrator, make_worker
+from dagmaster.bootstrap.services_config import handler_services_config
 from dagmaster.engine.graph import TaskSpec
 from dagmaster.errors import SettingsInvalid, WorkflowInvalid
 from dagmaster.ports.database_config import DatabaseConfig

@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import pathlib
-import tempfile
 import threading
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagmaster.host.private_files import own_folder, tighten
+from dagmaster.host.private_files import tighten
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 
     from dagmaster.application.context import Application
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from dagmaster.orchestrator.turn import TurnObserver
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.database_config import DatabaseConfig
-    from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.sdk.handler_registry import Registry
     from dagmaster.settings import Settings
@@ -325,6 +323,8 @@ def handler_processes(
     from dagmaster.worker.process_pool import HandlerProcesses
 
     limit = min(settings.processes or (os.cpu_count() or 1) + 4, settings.concurrency)
+    from dagmaster.bootstrap.services_config import handler_services_config
+
     services = handler_services_config(settings, blob_dir, processes=limit, is_alone=is_alone)
     pool = HandlerProcesses(
         handler_modules(modules, settings),
@@ -402,63 +402,6 @@ def ephemeral_services(
             log_dir=settings.log_dir,
         ),
     )
-
-
-def handler_services_config(
-    settings: Settings, blob_dir: pathlib.Path | None = None, *, processes: int = 1, is_alone: bool = True
-) -> ServicesConfig:
-    """Return the configuration of handler services as JSON: it is sent to child processes.
-
-    `blob_dir` is the directory of large outputs. `is_alone`: only this machine uses the database, so handlers
-    may read files of the working directory.
-    """
-    from dagmaster.ports.storage import ZONES
-    from dagmaster.sdk.scratch_dirs import ensure_private_dir
-    from dagmaster.settings import PARAM_DEFAULTS
-    from dagmaster.worker.lazy_services import ServicesConfig
-
-    blob_dir = blob_dir or blob_directory(settings)
-    # Before zones are made in it.
-    own_folder(blob_dir, is_named=settings.blob_dir is not None)
-    folder = f"file://{os.path.abspath(blob_dir)}"  # noqa: PTH100 - a zone may not contain '..', a folder may
-    roots = settings.file_roots or ((pathlib.Path.cwd(),) if is_alone else ())
-    scratch = settings.scratch_dir
-    if scratch is None:
-        # Any user of the machine can create this path before us.
-        scratch = pathlib.Path(tempfile.gettempdir()) / f"dagmaster-scratch-{os.getuid()}"
-        ensure_private_dir(scratch)
-    tables, catalog, pool = settings.tables_url, settings.catalog_url, settings.handler_pool_url
-    return ServicesConfig(
-        "dagmaster.bootstrap:open_services",
-        {
-            "zones": {zone: getattr(settings, f"{zone}_url") or f"{folder}/{zone}" for zone in ZONES},
-            # Later tasks read files that raster.blob_to_mount copied.
-            "roots": [str(root.absolute()) for root in (*roots, scratch / "mount")],
-            "containers": list(settings.storage_containers),
-            "closed": [settings.outputs_url] if settings.outputs_url else [],
-            "catalog": str(blob_dir.absolute() / "catalog")
-            if catalog is None
-            else catalog.get_secret_value(),
-            "tables": str(blob_dir.absolute() / "tables") if tables is None else tables.get_secret_value(),
-            "pool_url": None if pool is None else pool.get_secret_value(),
-            "pool_size": settings.handler_pool_size,
-            "scratch": str(scratch.absolute()),
-            "threads": max(1, (os.cpu_count() or 1) // processes),
-            "cache_mb": settings.raster_cache_mb,
-            "max_pixels": settings.raster_max_pixels,
-            "max_file_mb": settings.raster_max_file_mb,
-            "param_defaults": {
-                name: value for name in PARAM_DEFAULTS if (value := getattr(settings, name)) is not None
-            },
-        },
-    )
-
-
-def open_services(config: dict[str, Any]) -> WorkerServices:
-    """Open handler services in the process that uses them, each on first use."""
-    from dagmaster.adapters.handler_services import OpenServices
-
-    return OpenServices(config)
 
 
 def run_service(work: Coroutine[Any, Any, T]) -> T:

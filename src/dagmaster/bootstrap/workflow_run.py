@@ -48,14 +48,8 @@ async def run_async(workflow: Workflow[..., R], /, **inputs: Any) -> R:
     from dagmaster.application.queries.job_detail import job_detail
     from dagmaster.application.views import JobStatus
     from dagmaster.authoring.python.process_functions import ProcessRegistry
-    from dagmaster.bootstrap import (
-        allowed_env,
-        blob_directory,
-        default_limits,
-        find_handlers,
-        handler_services_config,
-        secret,
-    )
+    from dagmaster.bootstrap import allowed_env, blob_directory, default_limits, find_handlers, secret
+    from dagmaster.bootstrap.services_config import handler_services_config
     from dagmaster.local.memory_services import SHARED_LOOP, memory_services
     from dagmaster.local.runner import LocalRunner
     from dagmaster.settings import load_settings

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 def open_services(data_dir: pathlib.Path | None) -> Services:
     """Open the handler services that workers with these settings use."""
-    from dagmaster.bootstrap import blob_directory, handler_services_config
+    from dagmaster.bootstrap import blob_directory
+    from dagmaster.bootstrap.services_config import handler_services_config
     from dagmaster.settings import load_settings
 
     settings = load_settings()
@@ -33,7 +34,8 @@ def open_services(data_dir: pathlib.Path | None) -> Services:
 
 
 def services_config(data_dir: pathlib.Path | None) -> dict[str, Any]:
-    from dagmaster.bootstrap import blob_directory, handler_services_config
+    from dagmaster.bootstrap import blob_directory
+    from dagmaster.bootstrap.services_config import handler_services_config
     from dagmaster.settings import load_settings
 
     settings = load_settings()

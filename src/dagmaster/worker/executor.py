@@ -76,8 +76,7 @@ class Executor:
         self.limits = limits or ExecutorLimits()
         self.adder = adder
         self.on_abandon = on_abandon
-        # A buffer without reports is false.
-        self.reports: TaskReports = NoReports() if reports is None else reports
+        self.reports: TaskReports = NoReports() if reports is None else reports  # An empty buffer is false.
         self.processes = processes
         self.services = services
         self.threads = DaemonThreads(self.limits.threads)
@@ -226,8 +225,7 @@ class _Run:
             self._threads.submit(self)
         else:
             self.begin()
-            # An own asyncio task: if it refuses to be cancelled, it can be abandoned without hanging the
-            # caller.
+            # In a separate asyncio task, which can be abandoned if it refuses to be cancelled.
             self._task = self._loop.create_task(self._work_on_loop())
             self._task.add_done_callback(self._task_done)
 
@@ -334,9 +332,8 @@ class _Run:
 
     def expire(self) -> None:
         """End a handler whose time is up. A coroutine, or what costs the worker, has a grace period."""
-        outcome = failed(
-            "timeout", f"the handler did not finish within {format_seconds(self._timeout_seconds())}"
-        )
+        limit = format_seconds(self._timeout_seconds())
+        outcome = failed("timeout", f"the handler did not finish within {limit}")
         is_killable = self._task is None and (self._processes is not None or self._on_abandon is None)
         self.end(outcome, grace_seconds=0 if is_killable else None)
 

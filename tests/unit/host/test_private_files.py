@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagmaster.adapters.output_blobs_local import LocalBlobs
-from dagmaster.bootstrap import handler_services_config, large_outputs
+from dagmaster.bootstrap import large_outputs
+from dagmaster.bootstrap.services_config import handler_services_config
 from dagmaster.host import atomic_files, private_files
 from dagmaster.ports.task_journal import LogChunk
 from dagmaster.sdk.handler_context import HandlerContext

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dagmaster.adapters.storage.router import ObjectStorage
-from dagmaster.bootstrap import handler_services_config
+from dagmaster.bootstrap.services_config import handler_services_config
 from dagmaster.errors import BlobNameInvalid, SettingsInvalid
 from dagmaster.ports.blob_uris import SCHEMES, BlobUri, check_name
 from dagmaster.settings import load_settings

@@ -33,7 +33,9 @@ TOKEN = (3 << 41) + 27_000_000_000
 
 def execute(folder: Path, messages: list[TaskMessage]) -> tuple[list[Outcome], Watched]:
     """Execute tasks one after the other with services in a folder; capture what they log."""
-    services = ServicesConfig("dagmaster.bootstrap:open_services", local_services(folder)._config)
+    services = ServicesConfig(
+        "dagmaster.bootstrap.services_config:open_services", local_services(folder)._config
+    )
 
     async def main() -> tuple[list[Outcome], Watched]:
         watched = Watched()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster.bootstrap import handler_services_config
+from dagmaster.bootstrap.services_config import handler_services_config
 from dagmaster.errors import SettingsInvalid
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.scratch_dirs import machine_name, process_dir_name, process_start

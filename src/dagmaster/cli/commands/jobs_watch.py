@@ -333,9 +333,7 @@ def print_result(result: JsonValue, job_id: str) -> None:
     """Print a result: with colours on a terminal, unless it is long."""
     text = json.dumps(result, ensure_ascii=False, indent=2)
     if sys.stdout.isatty() and len(text) > _MAX_RESULT_LENGTH:
-        echo(
-            f"the result has {format_count(len(text), 'character')}: dagmaster jobs show {job_id} --json"
-        )
+        echo(f"the result has {format_count(len(text), 'character')}: dagmaster jobs show {job_id} --json")
     elif sys.stdout.isatty():
         print_page([JSON(text)])
     else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import asyncpg
 from asyncpg.exceptions import (
+    InsufficientPrivilegeError,
     InterfaceError,
     InvalidSchemaNameError,
     PostgresError,
@@ -91,13 +92,13 @@ class LiveService(NamedTuple):
 
 
 async def live_services(dsn: str, *, lease_seconds: float, worker_lease_seconds: float) -> list[LiveService]:
-    """Return the services of a database whose leases have not ended; none if it has no tables."""
+    """Return the services whose leases have not ended; none if there are no tables, or none for this user."""
     connection = await _connect(dsn)
     query = _DOCTOR["live_versions"]
     try:
         leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
         rows = await connection.fetch(query.sql, *query.arguments(leases))
-    except (UndefinedTableError, InvalidSchemaNameError):
+    except (UndefinedTableError, InvalidSchemaNameError, InsufficientPrivilegeError):
         return []
     finally:
         await connection.close(timeout=ANSWER_SECONDS)

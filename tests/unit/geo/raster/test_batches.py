@@ -55,7 +55,7 @@ def plan(harness: HandlerHarness) -> list[dict[str, Any]]:
 
 def test_a_batch_that_was_killed_at_tile_13_goes_on_at_13(harness: HandlerHarness):
     tiles = plan(harness)
-    services = ServicesConfig("dagmaster.bootstrap:open_services", harness.services._config)
+    services = ServicesConfig("dagmaster.bootstrap.services_config:open_services", harness.services._config)
 
     async def attempt(
         processes: HandlerProcesses, number: int, checkpoint: Checkpoint | None
