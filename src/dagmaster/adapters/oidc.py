@@ -17,7 +17,7 @@ import jwt
 
 from dagmaster.adapters.oidc_issuer import IssuerClient, secure_address
 from dagmaster.errors import IssuerUnavailable, TokenRejected
-from dagmaster.ports.api_keys import SUBJECT_PREFIX, Caller, Scope
+from dagmaster.ports.api_keys import SUBJECT_PREFIX, Caller, Namespace, Scope
 from dagmaster.ports.default_settings import OIDC_LEEWAY_SECONDS, OIDC_NAME_CLAIM, OIDC_SCOPES_CLAIM
 
 if TYPE_CHECKING:
@@ -130,7 +130,13 @@ class OidcVerifier:
                 f"the claim 'sub' of the token has more than {MAX_SUBJECT} characters, or none"
             )
         scopes = self._scopes(claims.get(self._config.scopes_claim))
-        return Caller(key_id=f"{SUBJECT_PREFIX}{subject}", name=name, scopes=scopes)
+        return Caller(
+            key_id=f"{SUBJECT_PREFIX}{subject}",
+            name=name,
+            scopes=scopes,
+            namespace=Namespace.OIDC,
+            expires_at=claims["exp"],
+        )
 
     def _scopes(self, value: object) -> frozenset[Scope]:
         values = value.split() if isinstance(value, str) else value

@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
 from dagmaster.errors import ApiKeyInvalid, ApiKeyNotFound, ApiKeyRejected
-from dagmaster.ports.api_keys import ApiKeyRecord, Scope
+from dagmaster.ports.api_keys import ApiKeyRecord, KeyLimits, Namespace, Scope
 from dagmaster.records.page import Page
 from dagmaster.text_format import format_rfc3339
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "dm_"
 MAX_NAME: Final = 64
+MAX_NARROWED: Final = 100
+MAX_NARROWED_NAME: Final = 300
+NO_LIMITS: Final = KeyLimits()
 MAX_DAYS: Final = 36_500
 MAX_OVERLAP_HOURS: Final = 720.0
 _KEY: Final = re.compile(r"dm_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
@@ -39,9 +43,16 @@ async def create_key(
     origin: ChangeOrigin,
     now: float,
     days: float | None = None,
+    limits: KeyLimits = NO_LIMITS,
+    namespace: Namespace = Namespace.KEY,
 ) -> NewApiKeyView:
-    """Create a key for a caller; `days`: how long it is valid."""
+    """Create a key for a caller; `days`: how long it is valid.
+
+    `namespace`: `USER` for the key of the user of this machine, which acts for that user.
+    """
+    _check_limits(limits, scopes)
     record, key = _make_key(name, scopes, created_by=origin.actor, now=now, days=days)
+    record = replace(record, limits=limits, namespace=namespace)
     entry = origin.entry("key.create", "key", record.key_id, _audited(record))
     await keys.add(record, digest_of(key), audit=[entry])
     return _new_view(record, key)
@@ -67,6 +78,24 @@ def _make_key(
         expires_at=None if days is None else now + days * 86_400,
     )
     return record, key
+
+
+def _check_limits(limits: KeyLimits, scopes: Collection[Scope]) -> None:
+    """Raise `ApiKeyInvalid` about a limit that would not limit anything."""
+    needs = {
+        "queues": (limits.queues, Scope.WORK),
+        "handlers": (limits.handlers, Scope.WORK),
+        "workflows": (limits.workflows, Scope.SUBMIT),
+    }
+    for noun, (names, scope) in needs.items():
+        if names and scope not in scopes:
+            raise ApiKeyInvalid(f"a key is narrowed to {noun} for its scope {scope}, which it does not have")
+        if len(names) > MAX_NARROWED or any(not (1 <= len(one) <= MAX_NARROWED_NAME) for one in names):
+            raise ApiKeyInvalid(
+                f"a key is narrowed to at most {MAX_NARROWED} {noun}, with 1 to {MAX_NARROWED_NAME} characters"
+            )
+    if limits and Scope.ADMIN in scopes:
+        raise ApiKeyInvalid("a key with the scope admin cannot be narrowed: it could create another key")
 
 
 async def list_keys(keys: ApiKeyStore, *, cursor: str | None = None, limit: int = 100) -> Page[ApiKeyView]:
@@ -107,6 +136,7 @@ async def rotate_key(
         raise ApiKeyNotFound(f"there is no valid key {key_id[:40]!r}; `dagmaster keys list` shows all")
     days = None if old.expires_at is None else (old.expires_at - old.created_at) / 86_400
     record, key = _make_key(old.name, old.scopes, created_by=origin.actor, now=now, days=days)
+    record = replace(record, limits=old.limits, namespace=old.namespace)
     change = {**_audited(record), "replaces": old.key_id, "overlap_hours": overlap_hours}
     entry = origin.entry("key.rotate", "key", record.key_id, change)
     await keys.rotate(old.key_id, now + overlap_hours * 3_600, record, digest_of(key), audit=[entry])
@@ -153,12 +183,40 @@ def id_of(text: str) -> str:
 
 def _audited(record: ApiKeyRecord) -> dict[str, JsonValue]:
     expires_at = None if record.expires_at is None else format_rfc3339(record.expires_at)
-    return {"name": record.name, "scopes": [*sorted(record.scopes)], "expires_at": expires_at}
+    document: dict[str, JsonValue] = {
+        "name": record.name,
+        "scopes": [*sorted(record.scopes)],
+        "expires_at": expires_at,
+    }
+    return document | ({"narrowed_to": _shown_limits(record)} if record.limits else {})
+
+
+def _shown_limits(record: ApiKeyRecord) -> dict[str, JsonValue]:
+    """Return what a key is narrowed to, as its view and its audit entry show it."""
+    limits = record.limits
+    return {
+        "queues": [*limits.queues],
+        "handlers": [*limits.handlers],
+        "workflows": [*limits.workflows],
+        "is_own": limits.is_own,
+    }
 
 
 def _new_view(record: ApiKeyRecord, key: str) -> NewApiKeyView:
-    return NewApiKeyView.of(record, scopes=tuple(sorted(record.scopes)), key=key)
+    return NewApiKeyView.of(record, **_shown(record), key=key)
 
 
 def _view(record: ApiKeyRecord) -> ApiKeyView:
-    return ApiKeyView.of(record, scopes=tuple(sorted(record.scopes)))
+    return ApiKeyView.of(record, **_shown(record))
+
+
+def _shown(record: ApiKeyRecord) -> dict[str, Any]:
+    limits = record.limits
+    return {
+        "actor": record.actor,
+        "scopes": tuple(sorted(record.scopes)),
+        "queues": limits.queues,
+        "handlers": limits.handlers,
+        "workflows": limits.workflows,
+        "is_own": limits.is_own,
+    }

@@ -22,6 +22,7 @@ from dagmaster.application.views.remote_tasks import (
     TaskProgressView,
     TaskResultView,
 )
+from dagmaster.application.worker_admission import NO_LIMITS, WorkerQuotas, check_quota, check_worker
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import LeaseLost, PermanentError, WorkerExpired
 from dagmaster.host.clocks import loop_time, wait_at_most
@@ -43,10 +44,10 @@ from dagmaster.worker.task_outcomes import failed
 from dagmaster.worker.telemetry_buffer import with_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from dagmaster.json_types import JsonObject
-    from dagmaster.ports.handler_definitions import HandlerDefinition
+    from dagmaster.ports.api_keys import KeyLimits
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.remote_workers import HeldTask, NewWorker, RemoteWorker, RemoteWorkers
     from dagmaster.ports.task_ledger import HeartbeatAnswer
@@ -91,6 +92,7 @@ class RemoteTasks:
     blobs: OutputBlobs
     secrets: Callable[[str], str | None]
     lease_seconds: float
+    quotas: WorkerQuotas = field(default_factory=WorkerQuotas)
     _polls: set[asyncio.Event] = field(default_factory=set)
     _is_stopping: bool = False
 
@@ -104,11 +106,27 @@ class RemoteTasks:
         for wakeup in self._polls:
             wakeup.set()
 
-    async def register(self, worker: NewWorker, definitions: Sequence[HandlerDefinition]) -> RegistrationView:
+    async def register(self, worker: NewWorker, limits: KeyLimits = NO_LIMITS) -> RegistrationView:
+        """Register a worker with those of its handlers that it may have; raise `KeyNarrowed` or `QuotaExceeded`.
+
+        A worker of a key that is narrowed to queues, and that names none, serves these.
+        """
+        check_worker(worker, limits)
+        if worker.offer is not None:
+            check_quota(
+                worker,
+                await self.workers.contracts.usage(worker.registered_by, worker.offer.actor),
+                self.quotas,
+            )
+            admitted = await self.workers.contracts.offer(worker.offer)
+            handlers = {name: version for name, version in worker.offered.items() if name in admitted}
+            worker = replace(worker, handlers=handlers, queues=worker.queues or limits.queues)
         worker_id = await self.workers.register(worker)
-        await (await self._find(worker_id, worker.registered_by)).publish_handlers(definitions)
         return RegistrationView(
-            worker_id=worker_id, lease_seconds=self.lease_seconds, heartbeat_seconds=self.heartbeat_seconds
+            worker_id=worker_id,
+            lease_seconds=self.lease_seconds,
+            heartbeat_seconds=self.heartbeat_seconds,
+            untrusted_handlers=_sorted(worker.offered.keys() - worker.handlers.keys()),
         )
 
     async def deregister(self, worker_id: str, caller: str) -> DeregistrationView:
@@ -196,6 +214,7 @@ class RemoteTasks:
         return self._is_stopping or loop_time() >= deadline
 
     async def _renew_listed(self, worker: RemoteWorker, request: ClaimRequest) -> HeartbeatAnswer:
+        await worker.refresh_handlers()
         # A parallel request may have claimed tasks since: what is not in this list may run.
         return await self._stop_overdue(worker, request.task_ids, await worker.renew(request.task_ids))
 
@@ -307,6 +326,7 @@ class RemoteTasks:
         return worker
 
     async def _renew(self, worker: RemoteWorker, task_ids: Sequence[str]) -> HeartbeatAnswer:
+        await worker.refresh_handlers()
         answer = await worker.heartbeat(task_ids, {"running": len(task_ids)})
         return await self._stop_overdue(worker, task_ids, answer)
 
@@ -375,5 +395,5 @@ def _lease_lost(task_id: str) -> LeaseLost:
     )
 
 
-def _sorted(task_ids: set[str]) -> tuple[str, ...]:
+def _sorted(task_ids: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(task_ids))

@@ -14,7 +14,7 @@ from dagmaster.bootstrap.database_admin import open_database_admin
 from dagmaster.client.system import current_user
 from dagmaster.errors import ApiKeyRejected, SettingsInvalid
 from dagmaster.host.atomic_files import write_private
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Namespace, Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 
 if TYPE_CHECKING:
@@ -75,9 +75,22 @@ async def ensure_local_key(
             # It may have been copied or restored.
             path.chmod(0o600)
             return path
-        view = await create_key(keys, current_user(), list(Scope), origin=origin, now=time.time())
+        view = await create_key(
+            keys, current_user(), list(Scope), origin=origin, now=time.time(), namespace=Namespace.USER
+        )
     write_private(path, f"{view.key}\n".encode())
     return path
+
+
+async def make_login_link(config: DatabaseConfig, key_file: pathlib.Path) -> str:
+    """Return a code that starts one session of the browser of the user whose key is in a file."""
+    from dagmaster.application.api_keys import find_caller
+    from dagmaster.application.browser_sessions import create_login_link
+
+    async with open_keys(config) as keys:
+        key = await asyncio.to_thread(key_file.read_text, encoding="utf-8")
+        record = await find_caller(keys, key.strip())
+        return await create_login_link(keys, record)
 
 
 def make_token_verifier(settings: Settings) -> OidcVerifier | None:
@@ -152,6 +165,12 @@ def make_storage(settings: Settings) -> ObjectStorage | None:
     )
 
 
+def allowed_hosts(settings: Settings) -> frozenset[str]:
+    """Return the hosts that requests may name, besides this machine's own."""
+    public = urlsplit(settings.public_url or "").hostname
+    return frozenset({*settings.allowed_hosts, *([] if public is None else [public])})
+
+
 def make_rate_limiter(settings: Settings) -> RateLimiter | None:
     from dagmaster.http.rate_limits import RateLimiter
 
@@ -193,6 +212,7 @@ class ServerService:
 
     async def run(self) -> None:
         from dagmaster.application.remote_tasks import RemoteTasks
+        from dagmaster.application.worker_admission import WorkerQuotas
         from dagmaster.host.check_processes import CheckProcesses
         from dagmaster.http.app import create_app
         from dagmaster.http.server import HttpServer
@@ -237,11 +257,21 @@ class ServerService:
                 keys=keys,
                 admin=admin,
                 remote_tasks=RemoteTasks(
-                    workers, application.blobs, secret, self._settings.worker_lease_seconds
+                    workers,
+                    application.blobs,
+                    secret,
+                    self._settings.worker_lease_seconds,
+                    WorkerQuotas(
+                        workers=self._settings.workers_per_key,
+                        queues=self._settings.queues_per_key,
+                        handlers=self._settings.handlers_per_key,
+                    ),
                 ),
                 tokens=tokens,
                 processes=processes,
                 rate_limiter=make_rate_limiter(self._settings),
+                failed_logins=self._settings.failed_logins,
+                allowed_hosts=allowed_hosts(self._settings),
                 streams_per_key=self._settings.streams_per_key,
                 metrics=self._metrics or ProcessMetrics(),
                 admin_key=None if admin_key is None else admin_key.get_secret_value(),

@@ -23,7 +23,8 @@ def known_handlers(modules: Iterable[str], data_dir: pathlib.Path | None) -> Han
 
     def load() -> list[dict[str, Any]]:
         with open_session(data_dir) as session:
-            return [_definition(view) for view in session.run(list_all_handlers, migrate=True)]
+            views = session.run(list_all_handlers, migrate=True)
+            return [_definition(view) for view in views if view.is_usable]
 
     return KnownHandlers(load_registry(modules), load)
 
@@ -45,7 +46,7 @@ def _definition(view: HandlerRecord) -> dict[str, Any]:
     definition = define_handler(
         name=view.name,
         version=view.version,
-        queue=view.queue,
+        queue=view.default_queue,
         timeout_seconds=view.timeout_seconds,
         params=view.params,
         output=view.output,

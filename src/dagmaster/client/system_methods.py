@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.application.api_keys import id_of
+from dagmaster.application.api_keys import NO_LIMITS, id_of
 from dagmaster.application.views import (
     ActivateResult,
     ApiKeyView,
     AuditBatchView,
     AuditRecord,
+    BrowserSessionView,
     DrainResult,
     FailureReport,
     FleetRecord,
     HandlerRecord,
     HandlerTestView,
+    HandlerTrustView,
     MetricRebuildView,
     NewApiKeyView,
     NodeMetricsReport,
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
 
     from dagmaster.application.commands.publication import WorkflowSource
     from dagmaster.client.connection import Connection
-    from dagmaster.json_types import JsonValue
-    from dagmaster.ports.api_keys import Scope
+    from dagmaster.json_types import JsonObject, JsonValue
+    from dagmaster.ports.api_keys import KeyLimits, Scope
     from dagmaster.ports.audit_trail import AuditFilter
 
 
@@ -116,6 +119,16 @@ class SystemMethods:
         }
         return post("handlers", name, "test", body=body)
 
+    @returns(HandlerTrustView)
+    def trust_handler(self, name: str, *, caller: str | None = None) -> Request:
+        """Accept what a caller published of a handler: its workers get tasks of it."""
+        return post("handlers", name, "trust", body={"caller": caller})
+
+    @returns(HandlerTrustView)
+    def distrust_handler(self, name: str, *, caller: str | None = None) -> Request:
+        """Remove what a caller has of a handler: trust, changes that wait, its contract."""
+        return post("handlers", name, "distrust", body={"caller": caller})
+
     # ── Services ──
 
     @returns(FleetRecord)
@@ -177,10 +190,29 @@ class SystemMethods:
     # ── Keys ──
 
     @returns(NewApiKeyView)
-    def create_key(self, name: str, scopes: Collection[Scope], *, days: float | None = None) -> Request:
-        """Create a key for a caller; `days`: how long it is valid."""
-        body = {"name": name, "scopes": [str(scope) for scope in scopes], "days": days}
+    def create_key(
+        self,
+        name: str,
+        scopes: Collection[Scope],
+        *,
+        days: float | None = None,
+        limits: KeyLimits = NO_LIMITS,
+    ) -> Request:
+        """Create a key for a caller; `days`: how long it is valid; `limits`: what it is narrowed to."""
+        body: JsonObject = {"name": name, "scopes": [str(scope) for scope in scopes], "days": days}
+        # A server of before does not know limits.
+        body |= asdict(limits) if limits else {}
         return post("keys", body=body)
+
+    @returns_list(BrowserSessionView)
+    def list_sessions(self) -> Request:
+        """List the sessions of browsers that have not ended, newest first."""
+        return get("keys", "sessions")
+
+    @returns(BrowserSessionView)
+    def revoke_session(self, session_id: str) -> Request:
+        """End a session of a browser: requests with it are rejected within seconds."""
+        return post("keys", "sessions", session_id, "revoke", is_repeatable=True)
 
     @returns_page(ApiKeyView)
     def list_keys(self, *, cursor: str | None = None, limit: int = 100) -> Request:

@@ -283,7 +283,7 @@ def _approval(step: Step, event: Approved | Rejected) -> Node | None:
     if node is None or not isinstance(spec, ApprovalSpec) or node.status is not NodeStatus.WAITING:
         step.ignore(f"no approval is open at {event.node!r}", event.node)
         return None
-    if spec.approvers and event.by not in spec.approvers:
+    if not approvals_and_waits.may_answer(spec, event.by):
         step.ignore(f"{event.by} is not one of the approvers: {', '.join(spec.approvers)}", event.node)
         return None
     return node

@@ -26,8 +26,15 @@ MAX_WAIT_SECONDS: Final = 100 * 366 * 86_400
 
 
 def may_answer(spec: ApprovalSpec, by: str | None) -> bool:
-    """Return whether a person may approve or reject: one of the approvers, or anyone where none are named."""
-    return not spec.approvers or by in spec.approvers
+    """Return whether somebody may approve or reject: one of the approvers, or anyone where none are named.
+
+    An approver with a namespace (`key:ci`, `oidc:anna`) is that caller. A bare name is a person: the user of
+    that name, or who an identity provider says has it; never a key of that name.
+    """
+    if not spec.approvers or by in spec.approvers:
+        return True
+    namespace, _, name = (by or "").partition(":")
+    return namespace == "oidc" and ":" not in name and name in spec.approvers
 
 
 def forbidden_answer(spec: ApprovalSpec, node_id: str, by: str) -> str:

@@ -21,12 +21,15 @@ from dagmaster.errors.requests import CheckLimitExceeded as CheckLimitExceeded
 from dagmaster.errors.requests import ChecksBusy as ChecksBusy
 from dagmaster.errors.requests import DrainRejected as DrainRejected
 from dagmaster.errors.requests import HeadersTooLarge as HeadersTooLarge
+from dagmaster.errors.requests import HostRejected as HostRejected
 from dagmaster.errors.requests import IssuerUnavailable as IssuerUnavailable
+from dagmaster.errors.requests import KeyNarrowed as KeyNarrowed
 from dagmaster.errors.requests import LeaseLost as LeaseLost
 from dagmaster.errors.requests import LoginRejected as LoginRejected
 from dagmaster.errors.requests import MediaTypeUnsupported as MediaTypeUnsupported
 from dagmaster.errors.requests import OriginRejected as OriginRejected
 from dagmaster.errors.requests import PageNotFound as PageNotFound
+from dagmaster.errors.requests import QuotaExceeded as QuotaExceeded
 from dagmaster.errors.requests import RateLimitExceeded as RateLimitExceeded
 from dagmaster.errors.requests import RequestInvalid as RequestInvalid
 from dagmaster.errors.requests import RequestTimedOut as RequestTimedOut
@@ -37,6 +40,7 @@ from dagmaster.errors.requests import ServerUnavailable as ServerUnavailable
 from dagmaster.errors.requests import ServiceNotFound as ServiceNotFound
 from dagmaster.errors.requests import StreamLimitExceeded as StreamLimitExceeded
 from dagmaster.errors.requests import TokenRejected as TokenRejected
+from dagmaster.errors.requests import TooManyFailures as TooManyFailures
 from dagmaster.errors.requests import WorkerExpired as WorkerExpired
 
 # ── Workflows, inputs, handlers ─────────────────────────────────────────────────────────────────────────────
@@ -107,11 +111,25 @@ class EvaluationFailed(DagmasterError):
         self.path = path
 
 
+class BrowserSessionNotFound(DagmasterError):
+    """No session of a browser has this id."""
+
+    code = "session_not_found"
+    category = Category.NOT_FOUND
+
+
 class HandlerNotFound(DagmasterError):
     """No handler has this name."""
 
     code = "handler_not_found"
     category = Category.NOT_FOUND
+
+
+class HandlerTrustRejected(DagmasterError):
+    """It is not clear whose contract of a handler is to be trusted, or there is none."""
+
+    code = "handler_trust_rejected"
+    category = Category.CONFLICT
 
 
 class HandlerInvalid(DagmasterError):

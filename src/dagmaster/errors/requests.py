@@ -100,6 +100,34 @@ class DrainRejected(DagmasterError):
     category = Category.CONFLICT
 
 
+class KeyNarrowed(DagmasterError):
+    """The key has the scope, and is narrowed to other jobs, workflows, queues or handlers."""
+
+    code = "key_narrowed"
+    category = Category.FORBIDDEN
+
+
+class QuotaExceeded(DagmasterError):
+    """The caller has as many workers, queues or handlers as it may have."""
+
+    code = "quota_exceeded"
+    category = Category.FORBIDDEN
+
+
+class HostRejected(DagmasterError):
+    """The request names a host that is not this server."""
+
+    code = "host_rejected"
+    category = Category.INVALID
+    http_status = 421
+
+
+class TooManyFailures(RateLimitExceeded):
+    """The address has sent too many keys or tokens that are not valid."""
+
+    code = "too_many_failures"
+
+
 class RequestInvalid(ProblemsError):
     """The request is not valid."""
 

@@ -7,19 +7,30 @@ import contextlib
 import hmac
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.application.api_keys import PREFIX, allows, digest_of, find_caller, key_rejected
+from dagmaster.application.browser_sessions import (
+    LINK_PREFIX,
+    find_session,
+    session_rejected,
+    start_session,
+    take_login_link,
+)
 from dagmaster.application.shared_calls import SharedCalls
-from dagmaster.errors import ApiKeyRejected, DagmasterError, DatabaseUnavailable, ScopeMissing
+from dagmaster.errors import ApiKeyRejected, Category, DagmasterError, DatabaseUnavailable, ScopeMissing
 from dagmaster.http.origins import is_own_fetch
-from dagmaster.ports.api_keys import Caller, Scope
+from dagmaster.ports.api_keys import Caller, Namespace, Scope
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from starlette.requests import HTTPConnection, Request
 
+    from dagmaster.http.failed_logins import FailedLogins
     from dagmaster.http.rate_limits import RateLimiter
-    from dagmaster.ports.api_keys import ApiKeyRecord, ApiKeyStore, TokenVerifier
+    from dagmaster.ports.api_keys import ApiKeyStore, TokenVerifier
 
 CACHE_SECONDS: Final = 5.0
 """How long a key is used or rejected without asking the store: a revoked one works this long."""
@@ -27,22 +38,31 @@ USED_SECONDS: Final = 60.0
 """How often the use of keys is stored: all that were used since, in one statement."""
 MAX_CACHED: Final = 10_000
 MAX_REJECTED: Final = 1_000
-ADMIN: Final = Caller(key_id="settings", name="admin", scopes=frozenset({Scope.ADMIN}))
-"""The caller with the key of the settings, which is in no database."""
 SESSION_COOKIE: Final = "dagmaster_session"
-"""The cookie of a browser that has logged in: its value is the key or token."""
+"""The cookie of a browser that has logged in: its value is the id of a session."""
+_SETTINGS_KEY: Final = "settings:"
+"""What the id of the caller with the key of the settings begins with; a part of the digest follows."""
+
+
+class Credential(NamedTuple):
+    """What a request proves its caller with: a key or token, or the id of a browser's session."""
+
+    text: str
+    is_session: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Cached:
-    record: ApiKeyRecord
+    caller: Caller
     checked_at: float
+    ends_at: float
+    session_id: str | None = None
 
 
 class KeyChecker:
-    """Finds the caller of a request by its key or token.
+    """Finds the caller of a request by its key, token or session.
 
-    Keys are cached for some seconds, by their digest.
+    Keys and sessions are cached for some seconds, by their digest.
     """
 
     def __init__(
@@ -51,6 +71,12 @@ class KeyChecker:
         self._keys = keys
         self._tokens = tokens
         self._admin_digest = None if admin_key is None else digest_of(admin_key)
+        self._admin = Caller(
+            key_id=f"{_SETTINGS_KEY}{(self._admin_digest or '')[:16]}",
+            name="admin",
+            scopes=frozenset({Scope.ADMIN}),
+            namespace=Namespace.SETTINGS,
+        )
         self._cache: dict[str, _Cached] = {}
         self._rejected: dict[str, float] = {}
         self._lookups: SharedCalls[_Cached] = SharedCalls()
@@ -58,20 +84,65 @@ class KeyChecker:
         self._marked_at = float("-inf")
         self._marking: asyncio.Task[None] | None = None
 
+    async def find(self, credential: Credential) -> Caller:
+        """Return who has a credential; raise `ApiKeyRejected` or `TokenRejected` if it is not valid."""
+        of_kind = self.session_caller if credential.is_session else self.caller
+        return await of_kind(credential.text)
+
     async def caller(self, key: str) -> Caller:
         """Return who has a key or a token; raise `ApiKeyRejected` or `TokenRejected` if it is not valid."""
-        digest, now = digest_of(key), time.monotonic()
+        digest = digest_of(key)
         if self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest):
-            return ADMIN
+            return self._admin
         if self._tokens is not None and not key.startswith(PREFIX):
             return await self._tokens.find_caller(key)
-        cached = self._cache.get(digest)
-        if cached is None or now - cached.checked_at > CACHE_SECONDS:
-            if now - self._rejected.get(digest, float("-inf")) <= CACHE_SECONDS:
-                raise key_rejected()
-            cached = await self._lookups.run(digest, lambda: self._find(key, digest, now))
-        self._note_use(cached.record.key_id, now)
-        return cached.record
+
+        async def find(now: float) -> _Cached:
+            record = await find_caller(self._keys, key)
+            return _Cached(record, now, inf if record.expires_at is None else record.expires_at)
+
+        return await self._look_up(digest, find, key_rejected)
+
+    async def session_caller(self, session_id: str) -> Caller:
+        """Return who has a session; raise `ApiKeyRejected` if it is not valid."""
+
+        async def find(now: float) -> _Cached:
+            session = await find_session(self._keys, session_id)
+            caller = session.key or session.caller
+            is_admin, is_token = (
+                caller.key_id == self._admin.key_id,
+                caller.namespace is Namespace.OIDC and self._tokens is not None,
+            )
+            # The key of the settings may have changed since, and the issuer may not be accepted any more.
+            if session.key is None and not (is_token or (is_admin and self._admin_digest is not None)):
+                raise session_rejected()
+            return _Cached(caller, now, session.expires_at, session.session_id)
+
+        return await self._look_up(digest_of(session_id), find, session_rejected)
+
+    async def start_session(self, caller: Caller, seconds: float) -> str:
+        """Start a session of a caller; return what its browser keeps."""
+        return await start_session(self._keys, caller, seconds=seconds)
+
+    async def take_link(self, code: str) -> Caller:
+        """Return whose session the code of a link starts, once; raise `ApiKeyRejected`."""
+        return await take_login_link(self._keys, code)
+
+    async def end_session(self, session_id: str) -> None:
+        """End a session: its browser logs out. One that is not valid has ended."""
+        digest = digest_of(session_id)
+        with contextlib.suppress(ApiKeyRejected):
+            session = await find_session(self._keys, session_id)
+            await self._keys.end_session(session.session_id)
+        self._reject(digest, time.monotonic())
+
+    def knows(self, credential: Credential) -> bool:
+        """Return whether a credential was found valid here: it is no guess."""
+        return digest_of(credential.text) in self._cache
+
+    def was_rejected(self, credential: Credential) -> bool:
+        """Return whether a credential was found not to be valid a moment ago: it is sent again, no new guess."""
+        return digest_of(credential.text) in self._rejected
 
     async def mark_used(self) -> None:
         """Store which keys were used since the last time."""
@@ -82,21 +153,37 @@ class KeyChecker:
             if used:
                 await self._keys.mark_used(sorted(used))
 
-    async def _find(self, key: str, digest: str, now: float) -> _Cached:
+    async def _look_up(
+        self,
+        digest: str,
+        find: Callable[[float], Awaitable[_Cached]],
+        rejected: Callable[[], ApiKeyRejected],
+    ) -> Caller:
+        """Return a caller from the cache, or find it; many requests at once share the look-up."""
+        now = time.monotonic()
+        cached = self._cache.get(digest)
+        if cached is None or now - cached.checked_at > CACHE_SECONDS:
+            if now - self._rejected.get(digest, float("-inf")) <= CACHE_SECONDS:
+                raise rejected()
+            cached = await self._lookups.run(digest, lambda: self._find(digest, now, find))
+        self._note_use(cached.caller.key_id, now)
+        return cached.caller
+
+    async def _find(self, digest: str, now: float, find: Callable[[float], Awaitable[_Cached]]) -> _Cached:
         known = self._cache.get(digest)
         try:
-            record = await find_caller(self._keys, key)
+            cached = await find(now)
         except ApiKeyRejected:
             self._reject(digest, now)
             raise
         except DatabaseUnavailable:
-            if known is None or not known.record.is_valid(time.time()):
+            if known is None or known.ends_at <= time.time():
                 raise
             # A known caller can still ask for the health of the system.
             return known
         if len(self._cache) >= MAX_CACHED:
             self._cache.clear()
-        cached = self._cache[digest] = _Cached(record, now)
+        self._cache[digest] = cached
         return cached
 
     def _reject(self, digest: str, now: float) -> None:
@@ -119,19 +206,20 @@ class KeyChecker:
         self._marking = None
 
 
-def key_of(request: Request) -> str:
-    """Return the key or token of a request; raise `ApiKeyRejected` if it has none."""
+def credential_of(request: Request) -> Credential:
+    """Return the key, token or session of a request; raise `ApiKeyRejected` if it has none."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and key:
-        return key.strip()
-    key = request.headers.get("x-api-key", "") or _session_key(request)
-    if not key:
-        raise ApiKeyRejected("the request has no key: send `Authorization: Bearer dm_…`")
-    return key
+        return Credential(key.strip())
+    if key := request.headers.get("x-api-key", ""):
+        return Credential(key)
+    if session_id := _session_of(request):
+        return Credential(session_id, is_session=True)
+    raise ApiKeyRejected("the request has no key: send `Authorization: Bearer dm_…`")
 
 
-def _session_key(request: Request) -> str:
-    """Return the key of a browser's session; empty if the request could be the work of another site.
+def _session_of(request: Request) -> str:
+    """Return the id of a browser's session; empty if the request could be the work of another site.
 
     A browser sends cookies by itself. They count only for what changes nothing, and only from our own pages:
     changes are forms of the web page, which also have a token.
@@ -143,13 +231,13 @@ def _session_key(request: Request) -> str:
 
 async def authorize(request: Request, scope: Scope) -> None:
     """Find the caller of a request, for the route; raise why it may not use the route."""
-    request.state.caller = await find_allowed(request, key_of(request), scope)
+    request.state.caller = await find_allowed(request, credential_of(request), scope)
 
 
-async def find_allowed(connection: HTTPConnection, key: str, scope: Scope) -> Caller:
-    """Return who has a key that may be used now, for this scope; raise why it may not."""
+async def find_allowed(connection: HTTPConnection, credential: Credential, scope: Scope) -> Caller:
+    """Return who has a credential that may be used now, for this scope; raise why it may not."""
     checker: KeyChecker = connection.app.state.keys
-    caller = await checker.caller(key)
+    caller = await _authenticate(connection, credential, lambda: checker.find(credential))
     limiter: RateLimiter | None = connection.app.state.rate_limiter
     if limiter is not None:
         allowance = limiter.take(caller.key_id)
@@ -159,13 +247,39 @@ async def find_allowed(connection: HTTPConnection, key: str, scope: Scope) -> Ca
     return caller
 
 
-async def check_again(connection: HTTPConnection, key: str, scope: Scope) -> None:
-    """Raise why a key may not be used any more.
+async def check_login(connection: HTTPConnection, text: str) -> Caller:
+    """Return who logs in with a key, a token or the code of a link; raise why not."""
+    checker: KeyChecker = connection.app.state.keys
+    find = checker.take_link if text.startswith(LINK_PREFIX) else checker.caller
+    return await _authenticate(connection, Credential(text), lambda: find(text))
+
+
+async def _authenticate(
+    connection: HTTPConnection, credential: Credential, find: Callable[[], Awaitable[Caller]]
+) -> Caller:
+    """Return who has a credential; count those that are not valid, by the address that sends them."""
+    checker: KeyChecker = connection.app.state.keys
+    failures: FailedLogins = connection.app.state.failed_logins
+    address = "" if connection.client is None else connection.client.host
+    if not checker.knows(credential):
+        failures.check(address)
+    # A page that is left open sends the session that has expired again and again.
+    is_repeated = credential.is_session and checker.was_rejected(credential)
+    try:
+        return await find()
+    except DagmasterError as error:
+        if error.category is Category.UNAUTHENTICATED and not is_repeated:
+            failures.add(address)
+        raise
+
+
+async def check_again(connection: HTTPConnection, credential: Credential, scope: Scope) -> None:
+    """Raise why a credential may not be used any more.
 
     It is not a separate request: the rate limit does not count it.
     """
     checker: KeyChecker = connection.app.state.keys
-    _check_scope(await checker.caller(key), scope)
+    _check_scope(await checker.find(credential), scope)
 
 
 def _check_scope(caller: Caller, scope: Scope) -> None:

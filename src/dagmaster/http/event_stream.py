@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 
-from dagmaster.http.auth import check_again, key_of
+from dagmaster.http.auth import check_again, credential_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -40,7 +40,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._sessions: LiveSessions = request.app.state.services.live.sessions
         self._messages = messages
-        self._request, self._key, self._needed = request, key_of(request), needed
+        self._request, self._credential, self._needed = request, credential_of(request), needed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._sessions.admit(self._request.state.caller.key_id):
@@ -50,7 +50,7 @@ class EventStream(Response):
             body = _Body(scope, receive, send)
             await body.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
             reason = await self._sessions.run(
-                self._messages, body, lambda: check_again(self._request, self._key, self._needed)
+                self._messages, body, lambda: check_again(self._request, self._credential, self._needed)
             )
             if reason is not None:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -13,7 +13,7 @@ from dagmaster.application.log_streams import stream_with_logs
 from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.application.stream_messages import EndReason, StreamMessage
 from dagmaster.errors import Category, DagmasterError
-from dagmaster.http.auth import check_again, find_allowed
+from dagmaster.http.auth import Credential, check_again, find_allowed
 from dagmaster.http.event_stream import abort_connection
 from dagmaster.http.origins import is_own_origin
 from dagmaster.http.parameters import MAX_ID
@@ -84,7 +84,8 @@ async def _serve(socket: WebSocket, job_id: str) -> None:
     live: LiveStreams = socket.app.state.services.live
     async with asyncio.timeout(HELLO_SECONDS):
         hello = Hello.model_validate_json(await _first_text(socket))
-    caller = await find_allowed(socket, hello.key, Scope.READ)
+    credential = Credential(hello.key)
+    caller = await find_allowed(socket, credential, Scope.READ)
     with live.sessions.admit(caller.key_id):
         record = await live.jobs.find(job_id)
         messages = live.jobs.stream(record, hello.last_event_id)
@@ -93,7 +94,7 @@ async def _serve(socket: WebSocket, job_id: str) -> None:
             await list_logs(app, record.job_id, **hello.logs.model_dump(), limit=1)
             messages = stream_with_logs(app, record.job_id, messages, **hello.logs.model_dump())
         reason = await live.sessions.run(
-            messages, _Frames(socket), lambda: check_again(socket, hello.key, Scope.READ)
+            messages, _Frames(socket), lambda: check_again(socket, credential, Scope.READ)
         )
         if reason is not None:
             await socket.close(_CLOSE_CODES[reason], reason)

@@ -63,15 +63,25 @@ class RateLimiter:
 
     def take(self, caller_id: str) -> Allowance:
         """Take a request from a caller's bucket, if it has one; return what is left."""
+        full_at, allowance = self._take(caller_id)
+        self._full_at.pop(caller_id, None)
+        self._full_at[caller_id] = full_at
+        if len(self._full_at) > MAX_CALLERS:
+            self._full_at.popitem(last=False)
+        return allowance
+
+    def peek(self, caller_id: str) -> Allowance:
+        """Return what `take` would return, and take nothing."""
+        return self._take(caller_id)[1]
+
+    def _take(self, caller_id: str) -> tuple[float, Allowance]:
+        """Return when the bucket is full again after one more request, and what is left of it."""
         now = self._monotonic()
-        full_at = max(self._full_at.pop(caller_id, now), now)
+        full_at = max(self._full_at.get(caller_id, now), now)
         free = self._burst - (full_at - now) / self._interval
         # A sum of intervals is a little off.
         if is_allowed := free >= 1 - 1e-6:
             full_at += self._interval
             free -= 1
-        self._full_at[caller_id] = full_at
-        if len(self._full_at) > MAX_CALLERS:
-            self._full_at.popitem(last=False)
         wait_seconds = 0.0 if is_allowed else (1 - free) * self._interval
-        return Allowance(self._policy, max(0, math.floor(free + 1e-6)), full_at - now, wait_seconds)
+        return full_at, Allowance(self._policy, max(0, math.floor(free + 1e-6)), full_at - now, wait_seconds)

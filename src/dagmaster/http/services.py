@@ -38,6 +38,10 @@ class HttpServices:
     tokens: TokenVerifier | None = None
     """Without it, only keys are accepted."""
     rate_limiter: RateLimiter | None = None
+    failed_logins: int = 0
+    """How many keys and tokens that are not valid one address may send in a minute; 0: any number."""
+    allowed_hosts: frozenset[str] | None = None
+    """The hosts that requests may name besides those of `http.hosts`; None: any."""
     streams_per_key: int = 0
     """How many live streams one caller may have at once; 0: no limit."""
     metrics: ProcessMetrics = field(default_factory=ProcessMetrics, compare=False, repr=False)
@@ -111,7 +115,7 @@ def _caller(request: Request) -> CallerRecord:
 
 def _origin(request: Request) -> ChangeOrigin:
     sender = _caller(request)
-    return ChangeOrigin(actor=sender.name, request_id=request.state.request_id, key_id=sender.key_id)
+    return ChangeOrigin(actor=sender.actor, request_id=request.state.request_id, key_id=sender.key_id)
 
 
 Admin = Annotated[DatabaseAdmin, Depends(database_admin)]

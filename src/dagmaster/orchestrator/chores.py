@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 PRUNE_SECONDS: Final = 3600.0
 """How often an orchestrator looks for metrics that are too old."""
+COLLECT_SECONDS: Final = 3600.0
+"""How often an orchestrator looks for contracts of handlers that nobody uses."""
+UNUSED_SECONDS: Final = 7 * 86_400.0
+"""How long after its publication the contract of a worker that is gone is kept."""
 _LOGGER = logging.getLogger("dagmaster.orchestrator")
 
 
@@ -22,6 +26,26 @@ async def expire_workers(store: OrchestratorStore) -> None:
     if job_ids := await store.mark_lost_tasks():
         job_log.log_lost_tasks(job_ids)
     await store.release_stopped()
+
+
+class HandlerCollector:
+    """Removes contracts of handlers that callers published, and whose workers are gone, now and then."""
+
+    def __init__(self, store: OrchestratorStore) -> None:
+        self._store = store
+        self._collect_at = -inf
+
+    async def run_once(self) -> None:
+        """Remove a batch if it is time. Jobs never wait for it, nor do they stop if it fails."""
+        now = self._store.clock.now()
+        if now < self._collect_at:
+            return
+        self._collect_at = now + COLLECT_SECONDS
+        try:
+            while await self._store.collect_handlers(UNUSED_SECONDS):
+                pass
+        except (StatementFailed, DatabaseUnavailable) as error:
+            _LOGGER.warning("%s; unused contracts of handlers are removed later", error)
 
 
 class MetricRollup:

@@ -84,6 +84,7 @@ class Orchestrator:
         self._quarantined: dict[str, tuple[float, str]] = {}
         self._to_reload, self._owned_but_unloaded = set[str](), set[str]()
         self._results = ResultReader(store)
+        self._handlers = chores.HandlerCollector(store)
         self._metrics = chores.MetricRollup(store, self.timing.metric_retention_seconds)
         self._schedule = PollSchedule(store, self.timing.poll_seconds)
         self._drain = Drain(store)
@@ -150,6 +151,7 @@ class Orchestrator:
             asyncio.create_task(self._every(self.timing.scan_seconds, self._reclaim)),
             asyncio.create_task(self._every(self.timing.worker_scan_seconds, expire_workers)),
             asyncio.create_task(self._every(self.timing.scan_seconds, self._metrics.run_once)),
+            asyncio.create_task(self._every(self.timing.scan_seconds, self._handlers.run_once)),
         ]
         self.ready.set()
         try:

@@ -15,6 +15,15 @@ SUBJECT_PREFIX: Final = "oidc:"
 """What the id of a caller with a token begins with: the subject follows."""
 
 
+class Namespace(StrEnum):
+    """Where the name of a caller comes from. Actors are NAMESPACE:NAME; a user of the machine is a bare name."""
+
+    KEY = "key"
+    OIDC = "oidc"
+    SETTINGS = "settings"
+    USER = "user"
+
+
 class Scope(StrEnum):
     """What a caller may do. `admin` includes all others but `work`, which is for workers only."""
 
@@ -26,8 +35,25 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLimits:
+    """What a key is narrowed to, by exact names; empty: everything that its scopes allow."""
+
+    queues: tuple[str, ...] = ()
+    """The queues that its workers may claim from."""
+    handlers: tuple[str, ...] = ()
+    """The handlers that its workers may have."""
+    workflows: tuple[str, ...] = ()
+    """The workflows that it may submit."""
+    is_own: bool = False
+    """Whether it reaches only jobs that it submitted."""
+
+    def __bool__(self) -> bool:
+        return bool(self.queues or self.handlers or self.workflows or self.is_own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who sends a request. `name` is the submitter and sender of what it does.
+    """Who sends a request. `actor` is the submitter and sender of what it does.
 
     `key_id` is the id of its key, or `SUBJECT_PREFIX` and the subject of its token.
     """
@@ -35,6 +61,15 @@ class Caller:
     key_id: str
     name: str
     scopes: frozenset[Scope]
+    namespace: Namespace = Namespace.KEY
+    limits: KeyLimits = KeyLimits()
+    expires_at: float | None = None
+    """When its key or token expires, if it does."""
+
+    @property
+    def actor(self) -> str:
+        """Return the name of the caller in its namespace: a key, a token and a user never share one."""
+        return actor_of(self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +78,42 @@ class ApiKeyRecord(Caller):
 
     created_at: float
     created_by: str
-    expires_at: float | None = None
     revoked_at: float | None = None
     last_used_at: float | None = None
 
     def is_valid(self, now: float) -> bool:
         """Return whether the key may be used."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserSession:
+    """A session of a browser as it is stored, or the link that starts one. `session_id` is no secret.
+
+    `caller`: who it acts for. What a key may do is read from the key each time, and not from here.
+    """
+
+    session_id: str
+    caller: Caller
+    created_at: float
+    expires_at: float
+    is_link: bool = False
+    key: ApiKeyRecord | None = None
+    """The key that it was started with, as it is now; None for a token, and for the key of the settings."""
+    ended_at: float | None = None
+    """When it was revoked, or when the link was used."""
+
+    def is_valid(self, now: float) -> bool:
+        """Return whether the session may be used: it ends with its key."""
+        return (
+            self.ended_at is None and now < self.expires_at and (self.key is None or self.key.is_valid(now))
+        )
+
+
+def actor_of(namespace: Namespace, name: str) -> str:
+    """Return the actor of a name. A user's is the bare name, unless that looks like one of another namespace."""
+    is_bare = namespace is Namespace.USER and name.partition(":")[0] not in tuple(Namespace)
+    return name if is_bare else f"{namespace}:{name}"
 
 
 class TokenVerifier(Protocol):
@@ -87,6 +151,23 @@ class ApiKeyStore(Protocol):
 
     async def revoke(self, key_id: str, *, audit: Sequence[AuditEntry] = ()) -> ApiKeyRecord | None:
         """Revoke a key, unless it is revoked already; return it, if it exists. Else no entry is stored."""
+
+    async def start_session(self, session: BrowserSession, digest: str) -> None:
+        """Store a session or a link; those that expired some time ago are removed."""
+
+    async def find_session(self, digest: str) -> tuple[BrowserSession, float] | None:
+        """Return the session with this digest, valid or not, and the time of the store; never a link."""
+
+    async def take_link(self, digest: str) -> BrowserSession | None:
+        """End the link with this digest, and return it as it was; None if it was used or has expired."""
+
+    async def sessions(self) -> Sequence[BrowserSession]:
+        """Return the sessions that have neither ended nor expired, newest first, without links."""
+
+    async def end_session(
+        self, session_id: str, *, audit: Sequence[AuditEntry] = ()
+    ) -> BrowserSession | None:
+        """End a session, unless it has ended already; return it, if it exists. Else no entry is stored."""
 
     async def mark_used(self, key_ids: Sequence[str]) -> None:
         """Record that keys were used now."""

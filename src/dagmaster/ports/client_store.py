@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.added_nodes import BatchRows
     from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.command_kinds import CommandKind
+    from dagmaster.ports.handler_contracts import HandlerContracts
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import Accepted, NewJob, StoredWorkflow
 
@@ -20,6 +21,10 @@ class ClientStore(Protocol):
 
     `audit` is stored in the transaction of the change.
     """
+
+    @property
+    def contracts(self) -> HandlerContracts:
+        """Return whose contracts of handlers are."""
 
     async def lease_ids(self) -> Ids:
         """Return a source of unique ids for the next seconds; ask again before each use."""

@@ -11,7 +11,9 @@ from typing import Any, Final, NamedTuple
 
 MAX_KEY: Final = 128
 MAX_NAME: Final = 128
-MAX_SUBMITTER: Final = 64
+MAX_ACTOR: Final = 80
+"""The longest name of a caller with its namespace."""
+MAX_SUBMITTER: Final = MAX_ACTOR
 MAX_CORRELATION_ID: Final = 64
 MAX_PRIORITY: Final = 10
 

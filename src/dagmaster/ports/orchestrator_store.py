@@ -117,6 +117,9 @@ class OrchestratorStore(ReusableResults, Protocol):
         0 if there are none, or while another process counts.
         """
 
+    async def collect_handlers(self, older_than_seconds: float) -> int:
+        """Remove a batch of contracts of callers whose workers are gone; return how many."""
+
     async def release_jobs(self) -> int:
         """Release every job, for other orchestrators to claim; return how many."""
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from dagmaster.engine.status import AttemptStatus
+    from dagmaster.ports.handler_contracts import HandlerContracts, HandlerOffer
     from dagmaster.ports.task_ledger import HeartbeatAnswer, TaskReport
     from dagmaster.ports.task_source import ClaimedTask
 
@@ -39,7 +40,14 @@ class NewWorker:
     queues: tuple[str, ...] = ()
     concurrency: int = 1
     handlers: Mapping[str, str] = field(default_factory=dict)
-    """The version of each of its handlers, by name: it gets tasks of these only."""
+    """The version of each handler that it may have, by name: it gets tasks of these only."""
+    offer: HandlerOffer | None = None
+    """What it offers, to compare again; None: what it has does not change."""
+
+    @property
+    def offered(self) -> dict[str, str]:
+        """Return the version of each handler that it offers, by name."""
+        return {} if self.offer is None else {one.name: one.version for one in self.offer.definitions}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +87,9 @@ class RemoteWorker(TaskSource, TaskLedger, TaskJournal, Protocol):
         A worker that holds an exclusive task gets none.
         """
 
+    async def refresh_handlers(self) -> None:
+        """Read which handlers the worker may have now, unless that was read a moment ago."""
+
     async def keep_fingerprints(self, fingerprints: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
         """Store fingerprints of the secrets that tasks got, by task and with its token."""
 
@@ -101,6 +112,10 @@ class RemoteWorker(TaskSource, TaskLedger, TaskJournal, Protocol):
 
 class RemoteWorkers(Protocol):
     """Registers such workers and finds them again. Every method raises `DatabaseUnavailable`."""
+
+    @property
+    def contracts(self) -> HandlerContracts:
+        """Return whose contracts of handlers are."""
 
     async def register(self, worker: NewWorker) -> str:
         """Register a worker as alive; return its id."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -9,7 +10,23 @@ from typing import Any, Final, Self
 from dagmaster.json_types import JsonObject
 from dagmaster.records.record import INTERNAL, Record, Timestamp
 
+INSTALLATION: Final = "installation"
+"""The owner of what services with a connection to the database publish: no caller has such a name."""
 _OF_DEFINITION: Final = ("description", "module", "queue", "timeout_seconds", "retry", "params", "output")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerChange(Record):
+    """A contract that another caller than the owner published: it waits for `dagmaster handlers trust`.
+
+    `differences`: the parts that differ from the contract, as JSON. None: the caller only wants to have the
+    handler.
+    """
+
+    actor: str
+    version: str
+    proposed_at: Timestamp
+    differences: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +34,8 @@ class HandlerRecord(Record):
     """A handler in the version that live workers have, else in the last published one.
 
     `params` and `output` are JSON Schemas; null: not declared. `workers`: how many live workers have this
-    version.
+    version. `owner`: `installation`, or the caller that published it first. `is_trusted`: an administrator
+    trusts the contract, or it is the installation's; the default queue of another one is not used.
     """
 
     name: str
@@ -34,11 +52,41 @@ class HandlerRecord(Record):
     other_versions: tuple[str, ...]
     """Newest first."""
     published_at: Timestamp
+    owner: str = INSTALLATION
+    is_trusted: bool = True
+    changes: tuple[HandlerChange, ...] = ()
     definition: Mapping[str, Any] = field(default_factory=dict, metadata=INTERNAL)
     """What its worker published, made by `authoring.handler_definitions`."""
+
+    @property
+    def default_queue(self) -> str | None:
+        """Return the queue of tasks that name none: that of a stranger's contract is not used."""
+        return self.queue if self.is_trusted else None
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether workflows are checked against the contract.
+
+        A name with a dot is a function of the installation's code: what others publish of it says nothing.
+        """
+        return self.is_trusted or "." not in self.name
 
     @classmethod
     def of_definition(cls, definition: Mapping[str, Any], **stored: Any) -> Self:
         """Return the record of what a worker published. `stored`: the fields that are not part of it."""
         shown: dict[str, Any] = {name: definition.get(name) for name in _OF_DEFINITION}
         return cls(definition=definition, aliases=tuple(definition.get("aliases") or ()), **shown, **stored)
+
+
+def describe_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the parts of two contracts that differ, as `queue: null → "gpu"`."""
+    keys = [*before, *(key for key in after if key not in before)]
+    return tuple(
+        f"{key}: {_json(before.get(key))} → {_json(after.get(key))}"
+        for key in keys
+        if before.get(key) != after.get(key)
+    )
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)

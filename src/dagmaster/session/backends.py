@@ -109,7 +109,7 @@ class ApplicationBackend(LocalSystem):
     ) -> RegistrationView:
         """Register a worker of this code; without handlers it gets no tasks."""
         async with self._remote_tasks() as tasks:
-            return await tasks.register(_external_worker(host, pid, queues, handlers), ())
+            return await tasks.register(_external_worker(host, pid, queues, handlers))
 
     async def renew_worker(self, worker_id: str, task_ids: Sequence[str] = ()) -> HeartbeatView:
         """Renew the lease of such a worker, and of the tasks that it holds."""

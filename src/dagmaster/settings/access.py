@@ -8,7 +8,14 @@ from typing import Final
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from dagmaster.ports.api_keys import Scope
-from dagmaster.ports.default_settings import OIDC_LEEWAY_SECONDS, OIDC_NAME_CLAIM, OIDC_SCOPES_CLAIM
+from dagmaster.ports.default_settings import (
+    HANDLERS_PER_KEY,
+    OIDC_LEEWAY_SECONDS,
+    OIDC_NAME_CLAIM,
+    OIDC_SCOPES_CLAIM,
+    QUEUES_PER_KEY,
+    WORKERS_PER_KEY,
+)
 from dagmaster.settings.name_lists import Names
 
 _ISSUER: Final = re.compile(
@@ -46,6 +53,38 @@ class AccessSettings(BaseModel):
         le=1_000_000,
         description="Live streams (of jobs, lists and logs, and WebSockets) that one key or token may have"
         " on a server at once; more are answered with 429. 0: no limit.",
+    )
+    workers_per_key: int = Field(
+        default=WORKERS_PER_KEY,
+        ge=0,
+        le=1_000_000,
+        description="Live workers that one key or token with the scope work may have registered over HTTP;"
+        " more are answered with 403. 0: no limit.",
+    )
+    queues_per_key: int = Field(
+        default=QUEUES_PER_KEY,
+        ge=0,
+        le=1_000_000,
+        description="Queues that all live workers of one key or token may name together. 0: no limit.",
+    )
+    handlers_per_key: int = Field(
+        default=HANDLERS_PER_KEY,
+        ge=0,
+        le=1_000_000,
+        description="Handlers whose contract one key or token may have published or proposed. 0: no limit.",
+    )
+    allowed_hosts: Names = Field(
+        default=(),
+        description="Names by which clients reach the server, as dagmaster.example.com,10.0.0.7; * for any."
+        " They are allowed besides localhost, the address on which a request arrives, and the host of the"
+        " public URL. Requests that name another host are answered with 421.",
+    )
+    failed_logins: int = Field(
+        default=60,
+        ge=0,
+        le=1_000_000,
+        description="Keys and tokens that are not valid, which one address may send to a server in a minute;"
+        " more are answered with 429. 0: no limit.",
     )
     oidc_issuer: str | None = Field(
         default=None,

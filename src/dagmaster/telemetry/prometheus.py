@@ -124,6 +124,12 @@ METRICS: Final = {
             "dagmaster_database_seconds", "server", "How long it took to read these values from the database."
         ),
         Metric(
+            "dagmaster_http_credentials_rejected_total",
+            "server",
+            "Keys, tokens and sessions that were not valid, or were not looked up since too many were not.",
+            ("reason",),
+        ),
+        Metric(
             "dagmaster_http_request_duration_seconds",
             "server",
             "From a request to the end of its answer.",

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from dagmaster.errors import OUTCOMES, Category, DagmasterError, QueryInvalid
-from dagmaster.http.auth import authorize, find_allowed
+from dagmaster.http.auth import Credential, authorize, find_allowed
 from dagmaster.http.origins import is_own_fetch
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.forms import Form, read_form
@@ -85,7 +85,7 @@ async def _admit_form(request: Request, scope: Scope | None) -> None:
     if scope is None:
         return
     key = session_key(request) or ""
-    request.state.caller = await find_allowed(request, key, scope)
+    request.state.caller = await find_allowed(request, Credential(key, is_session=True), scope)
     check_token(key, request.state.form.text("token"))
 
 

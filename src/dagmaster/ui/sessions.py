@@ -1,7 +1,7 @@
-"""Sessions of browsers: a cookie with the caller's key, and what protects changes from other sites.
+"""Sessions of browsers: a cookie with an opaque id, and what protects changes from other sites.
 
-Nothing is stored. The cookie is HttpOnly and SameSite=Strict. A change is a POST from our own origin with the
-token of the session, which only a page of this server can contain.
+The store has the digest of the id. The cookie is HttpOnly and SameSite=Strict. A change is a POST
+from our own origin with the token of the session, which only a page of this server can contain.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import hmac
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from dagmaster.errors import LoginRejected, OriginRejected
+from dagmaster.errors import OriginRejected
 from dagmaster.http.auth import SESSION_COOKIE
 from dagmaster.http.origins import is_own_fetch, is_own_origin
-from dagmaster.text_format import format_count
 from dagmaster.ui.pages.addresses import join_query
 
 if TYPE_CHECKING:
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
 
 HOME: Final = "/ui/"
 LOGIN: Final = "/ui/login"
-SESSION_SECONDS: Final = 30 * 86_400
-MAX_COOKIE: Final = 4_096
-"""The longest name and value of a cookie that browsers keep (RFC 6265bis 5.7): a longer one is dropped
-silently."""
 _TOKEN_CONTEXT: Final = b"dagmaster web page: token of a form"
 
 
@@ -54,20 +49,15 @@ def check_token(key: str, token: str) -> None:
         raise OriginRejected("the form is not of this session: reload the page, and send it again")
 
 
-def start_session(response: Response, key: str, *, is_secure: bool, seconds: int = SESSION_SECONDS) -> None:
-    """Keep a key or token in the browser; raise `LoginRejected` if the browser would not keep it."""
-    if len(SESSION_COOKIE) + len(key) > MAX_COOKIE:
-        raise LoginRejected(
-            f"the token has {format_count(len(key), 'character')}, and a browser keeps at most"
-            f" {MAX_COOKIE - len(SESSION_COOKIE):,}:"
-            " let the issuer send fewer claims, such as groups that dagmaster does not need"
-        )
+def keep_session(response: Response, session_id: str, *, is_secure: bool, seconds: int) -> None:
+    """Keep the id of a session in the browser."""
     response.set_cookie(
-        SESSION_COOKIE, key, max_age=seconds, httponly=True, samesite="strict", secure=is_secure
+        SESSION_COOKIE, session_id, max_age=seconds, httponly=True, samesite="strict", secure=is_secure
     )
 
 
 def end_session(response: Response) -> None:
+    """Remove the session from the browser."""
     response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
 
 

@@ -39,6 +39,9 @@ class RecordedWorker:
         self.calls.append(f"heartbeat {','.join(held)}")
         return self._answer
 
+    async def refresh_handlers(self) -> None:
+        """Have what it has."""
+
     async def renew(self, _held: Sequence[str]) -> HeartbeatAnswer:
         self.calls.append("renew")
         return self._answer

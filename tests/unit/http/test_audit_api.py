@@ -40,7 +40,7 @@ def test_changes_are_in_the_audit_trail_and_reads_and_plans_are_not():
                 "node.reject", "node.retry", "key.create", "key.rotate", "key.revoke", "metrics.rebuild",
             ]  # fmt: skip
             own = api.headers["Authorization"].split("_")[1]
-            assert {(entry["actor"], entry["key_id"]) for entry in entries[1:]} == {("ada", own)}
+            assert {(entry["actor"], entry["key_id"]) for entry in entries[1:]} == {("key:ada", own)}
             assert entries[0]["key_id"] is None, "a user of the database made the first key"
             assert not any("key_id" in entry["details"] for entry in entries)
             rejected = next(entry for entry in entries if entry["action"] == "node.reject")
@@ -82,6 +82,9 @@ AUDITED = {
     "/keys": "key.create",
     "/keys/{key_id}/revoke": "key.revoke",
     "/keys/{key_id}/rotate": "key.rotate",
+    "/keys/sessions/{session_id}/revoke": "session.revoke",
+    "/handlers/{name}/trust": "handler.trust",
+    "/handlers/{name}/distrust": "handler.distrust",
     "/admin/migrate": "schema.migrate",
     "/admin/metrics/rebuild": "metrics.rebuild",
 }
@@ -132,7 +135,7 @@ def test_commands_definitions_tests_and_workers_are_in_the_audit_trail():
             ]  # fmt: skip
             registered = next(entry for entry in entries if entry["action"] == "worker.register")
             assert (registered["actor"], registered["object_id"], registered["details"]["handlers"]) == (
-                "ada", worker, ["far"],
+                "key:ada", worker, ["far"],
             )  # fmt: skip
 
     asyncio.run(main())

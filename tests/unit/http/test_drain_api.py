@@ -84,8 +84,8 @@ def test_a_worker_finishes_what_it_runs_claims_nothing_and_claims_again_when_it_
             await api.use_key(Scope.ADMIN)
             entries = (await api.get("/api/v1/audit", object_kind="worker")).json()["items"]
             assert [(one["action"], one["actor"], one["object_id"]) for one in entries] == [
-                ("worker.undrain", "grace", worker_id),
-                ("worker.drain", "grace", worker_id),
+                ("worker.undrain", "key:grace", worker_id),
+                ("worker.drain", "key:grace", worker_id),
             ]
 
     asyncio.run(main())

@@ -146,7 +146,7 @@ def test_a_job_has_what_was_sent_with_its_graph(is_lines: bool):
         assert (answer.status_code, answer.headers["Location"]) == (202, f"/api/v1/jobs/{job_id}")
         job = (await api.get(f"/api/v1/jobs/{job_id}")).json()
         assert {name: job[name] for name in fields} == fields
-        assert job["submitted_by"] == "ada"
+        assert job["submitted_by"] == "key:ada"
         assert (await api.get("/api/v1/tasks/7")).json()["queue"] == "of_the_server"
         # The same graph, built again, has other ids.
         again = (await send(api, "8", "one")).json()
@@ -179,7 +179,7 @@ def test_added_tasks_refer_to_nodes_of_the_job_and_take_the_queue_of_the_server(
         assert [one[1::2] for one in batch.dependencies] == [("step", "two_b2_1")]
         assert json.loads(batch.nodes[0].definition)["queue"] == "of_the_server"
         entries = (await api.get("/api/v1/audit")).json()["items"]
-        assert [one["actor"] for one in entries if one["action"] == "job.add_nodes"] == ["ada"]
+        assert [one["actor"] for one in entries if one["action"] == "job.add_nodes"] == ["key:ada"]
         unknown = await api.post(path, {"tasks": [a_task("9")], "known": {"1": "nothing"}})
         assert "has no node 'nothing'" in unknown.json()["detail"]
 

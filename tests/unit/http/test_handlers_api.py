@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from dagmaster.application.commands.validation import validate_text
+from dagmaster.application.worker_admission import WorkerQuotas
 from dagmaster.ports.api_keys import Scope
 from dagmaster.sdk.handler_registry import Registry
 from tests.patience import PATIENCE_SECONDS
@@ -130,7 +131,75 @@ def test_handlers_of_a_worker_that_speaks_http_are_published_when_it_registers()
             shown = (await api.get("/api/v1/handlers/thumb")).json()
             assert (shown["version"], shown["workers"], shown["params"]) == ("3", 1, schema)
             text = "workflow_id: w\nversion: 1\nnodes: {a: {handler: thumb, params: {size: 0}}}\n"
-            problems = (await api.post("/api/v1/workflows/validate", {"text": text})).json()["problems"]
-            assert [problem["path"] for problem in problems] == ["nodes.a.params.size"]
+
+            async def problems() -> list[str]:
+                answer = await api.post("/api/v1/workflows/validate", {"text": text})
+                return [problem["path"] for problem in answer.json()["problems"]]
+
+            assert await problems() == ["nodes.a", "nodes.a.params.size"], "its default queue does not count"
+            answer = await api.post("/api/v1/handlers/thumb/trust")
+            assert answer.json() == {
+                "handler": "thumb", "caller": "key:far", "is_trusted": True, "owner": "key:far",
+            }  # fmt: skip
+            assert await problems() == ["nodes.a.params.size"]
+
+    asyncio.run(main())
+
+
+def test_what_a_stranger_publishes_of_a_handler_changes_nothing_until_an_administrator_trusts_it():
+    async def main() -> None:
+        async with opened_api() as api:
+            admin = api.headers
+            await api.use_key(Scope.WORK, name="stranger")
+            evil = {"name": "greet", "queue": "evil", "params": {"type": "object", "required": ["x"]}}
+            registered = (await api.post("/api/v1/workers", {"handlers": [evil]})).json()
+            assert registered["untrusted_handlers"] == ["greet"]
+            stranger, api.headers = api.headers, admin
+            await api.publish()
+            shown = (await api.get("/api/v1/handlers/greet")).json()
+            assert (shown["owner"], shown["queue"], shown["is_trusted"]) == ("installation", "q", True)
+            (change,) = shown["changes"]
+            assert change["actor"] == "key:stranger"
+            assert 'queue: "q" → "evil"' in change["differences"]
+            rejected = await api.post("/api/v1/handlers/greet/trust", {"caller": "key:other"})
+            assert (rejected.status_code, rejected.json()["code"]) == (409, "handler_trust_rejected")
+            await api.post("/api/v1/handlers/greet/trust", {"caller": "key:stranger"})
+            entries = (await api.get("/api/v1/audit", action="handler.trust")).json()["items"]
+            assert [(one["actor"], one["object_id"], one["details"]["caller"]) for one in entries] == [
+                ("key:ada", "greet", "key:stranger")
+            ]
+            api.headers = stranger
+            registered = (await api.post("/api/v1/workers", {"handlers": [{**evil, "queue": None}]})).json()
+            assert registered["untrusted_handlers"] == []
+            api.headers = admin
+            assert (await api.post("/api/v1/handlers/greet/distrust")).status_code == 200
+            api.headers = stranger
+            registered = (await api.post("/api/v1/workers", {"handlers": [evil]})).json()
+            assert registered["untrusted_handlers"] == ["greet"]
+
+    asyncio.run(main())
+
+
+def test_a_key_has_quotas_of_workers_queues_and_handlers():
+    async def main() -> None:
+        async with opened_api() as api:
+            api.services.remote_tasks.quotas = WorkerQuotas(workers=2, queues=3, handlers=3)
+            await api.use_key(Scope.WORK, name="far")
+
+            async def register(handlers: str, queues: str = "q") -> tuple[int, str]:
+                body = {"handlers": [{"name": name} for name in handlers.split()], "queues": queues.split()}
+                answer = await api.post("/api/v1/workers", body)
+                return answer.status_code, answer.json().get("detail", "")
+
+            assert (await register("a b"))[0] == 201
+            assert "4 handlers, and may have 3 (DAGMASTER_HANDLERS_PER_KEY)" in (await register("c d"))[1]
+            assert "4 queues, and may have 3" in (await register("a", "r s t"))[1]
+            assert (await register("a c", "r s"))[0] == 201
+            status, reason = await register("a")
+            assert (status, "3 live workers, and may have 2" in reason) == (403, True)
+            await api.use_key(Scope.WORK, name="another")
+            assert (await register("x y z"))[0] == 201
+            rejected = await api.post("/api/v1/workers", {"handlers": [{"name": "geo.*"}]})
+            assert rejected.status_code == 400, "a package would be all handlers of it"
 
     asyncio.run(main())

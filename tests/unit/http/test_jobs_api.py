@@ -20,7 +20,7 @@ def test_a_job_is_submitted_followed_and_controlled():
             shown = (await api.get(f"/api/v1/jobs/{job_id}")).json()
             assert (shown["status"], shown["submitted_by"], shown["inputs"]) == (
                 "WAITING",
-                "ada",
+                "key:ada",
                 {"name": "Ada"},
             )
             node = (await api.get(f"/api/v1/jobs/{job_id}/nodes/greet")).json()
@@ -30,7 +30,7 @@ def test_a_job_is_submitted_followed_and_controlled():
             await finished(api.application, job_id)
             events = (await api.get(f"/api/v1/jobs/{job_id}/events")).json()["items"]
             assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
-            assert [event["by"] for event in events if event["type"] == "Approved"] == ["ada"]
+            assert [event["by"] for event in events if event["type"] == "Approved"] == ["key:ada"]
             again = await api.post(f"/api/v1/jobs/{job_id}/nodes/ask/approve")
             assert (again.status_code, again.json()["code"]) == (409, "job_finished")
             cancelled = await api.post(f"/api/v1/jobs/{job_id}/cancel")

@@ -35,11 +35,11 @@ def test_nodes_are_cancelled_and_retried_one_by_one_and_together():
                 True,
                 True,
             )
-            assert one["sentence"] == "ada requested cancellation of tiles__1"
+            assert one["sentence"] == "key:ada requested cancellation of tiles__1"
             # A node may be called like the action: its own path is another.
             assert (await api.get(f"{nodes}/cancel")).json()["node_id"] == "cancel"
             several = await api.post(f"{nodes}/cancel", {"nodes": ["cancel", "ask", "ask"]})
-            assert several.json()["sentence"] == "ada requested cancellation of 2 nodes"
+            assert several.json()["sentence"] == "key:ada requested cancellation of 2 nodes"
             assert several.json()["node_id"] is None
             again = await api.post(f"{nodes}/cancel", {"nodes": ["ask"]})
             assert (again.status_code, again.json()["code"]) == (409, "node_not_cancellable")

@@ -353,7 +353,7 @@ def test_the_api_answers_tokens_with_its_scopes_and_rejects_others_with_a_proble
             api.headers = {"Authorization": f"Bearer {issuer.token(scope='submit', sub='carol')}"}
             job_id = (await api.post("/api/v1/jobs", {"workflow_id": "hello"})).json()["job_id"]
             await api.use_key(Scope.READ)
-            assert (await api.get(f"/api/v1/jobs/{job_id}")).json()["submitted_by"] == "carol"
+            assert (await api.get(f"/api/v1/jobs/{job_id}")).json()["submitted_by"] == "oidc:carol"
 
     asyncio.run(main())
 

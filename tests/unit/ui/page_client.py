@@ -6,6 +6,8 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.application.api_keys import find_caller
+from dagmaster.application.browser_sessions import start_session
 from dagmaster.http.auth import SESSION_COOKIE
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.navigation import Mode
@@ -30,10 +32,13 @@ class Pages:
     def __init__(self, api: Api) -> None:
         self.api = api
         self.key = ""
+        self.api_key = ""
 
     async def log_in(self, *scopes: Scope) -> str:
-        """Use a key with some scopes."""
-        self.key = await self.api.use_key(*scopes)
+        """Start a session of a key with some scopes; return what its cookie has."""
+        self.api_key = await self.api.use_key(*scopes)
+        caller = await find_caller(self.api.keys, self.api_key)
+        self.key = await start_session(self.api.keys, caller)
         return self.key
 
     @property

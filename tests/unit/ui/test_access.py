@@ -104,7 +104,7 @@ def test_a_page_of_another_site_cannot_change_anything(headers):
     async def main() -> None:
         async with opened_pages() as pages:
             for path in CHANGES:
-                fields = {"token": token_of(pages.key), "key": pages.key}
+                fields = {"token": token_of(pages.key), "key": pages.api_key}
                 answer = await pages.api.http.post(
                     url_of(path), data=fields, headers={**pages.cookies, **headers}
                 )
@@ -158,15 +158,16 @@ def test_the_cookie_serves_the_api_for_reading_only_and_only_our_own_pages():
     asyncio.run(main())
 
 
-def test_a_login_keeps_the_key_where_scripts_cannot_read_it():
+def test_a_login_keeps_a_session_where_scripts_cannot_read_it():
     async def main() -> None:
         async with opened_pages() as pages:
             answer = await pages.post(
-                "/ui/login", {"key": f" {pages.key}\n", "next": "/ui/jobs?status=failed"}
+                "/ui/login", {"key": f" {pages.api_key}\n", "next": "/ui/jobs?status=failed"}
             )
             assert (answer.status_code, answer.headers["location"]) == (303, "/ui/jobs?status=failed")
             cookie = answer.headers["set-cookie"].lower()
-            assert cookie.startswith(f"{SESSION_COOKIE}={pages.key.lower()};")
+            assert cookie.startswith(f"{SESSION_COOKIE}=ds_")
+            assert pages.api_key.split("_")[2].lower() not in cookie
             assert "httponly" in cookie
             assert "samesite=strict" in cookie
             assert "path=/" in cookie
@@ -187,7 +188,7 @@ def test_a_revoked_key_leads_to_the_login_and_ends_the_session(monkeypatch):
     async def main() -> None:
         async with opened_pages() as pages:
             assert (await pages.get("/ui/")).status_code == 200
-            await revoke_key(pages.api.keys, pages.key, origin=ChangeOrigin(actor="test"))
+            await revoke_key(pages.api.keys, pages.api_key, origin=ChangeOrigin(actor="test"))
             answer = await pages.get("/ui/nowhere")
             assert answer.headers["location"] == "/ui/login?next=%2Fui%2Fnowhere"
             assert f'{SESSION_COOKIE}=""' in answer.headers["set-cookie"]

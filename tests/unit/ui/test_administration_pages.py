@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dagmaster.application.api_keys import find_caller
+from dagmaster.application.browser_sessions import start_session
 from dagmaster.application.views import (
     ApiKeyView,
     AuditRecord,
@@ -79,7 +81,7 @@ def test_a_key_is_shown_once_and_works():
             assert key not in listed.text
             assert "ci dm_" in text_of(listed.text)
             assert "read, submit" in listed.text
-            pages.key = key
+            pages.key = await start_session(pages.api.keys, await find_caller(pages.api.keys, key))
             assert (await pages.get("/ui/jobs")).status_code == 200
             assert (await pages.get("/ui/keys")).status_code == 403
 

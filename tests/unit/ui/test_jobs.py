@@ -83,7 +83,7 @@ def test_the_list_is_filtered_by_its_address_and_shows_what_was_typed():
             assert one not in page
             assert 'value="oth"' in page
             everything = (
-                await pages.get("/ui/jobs?status=waiting&workflow_id=hello&submitted_by=ada&since=1h")
+                await pages.get("/ui/jobs?status=waiting&workflow_id=hello&submitted_by=key:ada&since=1h")
             ).text
             assert one in everything
             assert NAME not in everything

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from http.cookies import SimpleCookie
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
@@ -14,8 +13,8 @@ from dagmaster.adapters import oidc_issuer
 from dagmaster.adapters.oidc import OidcConfig, OidcVerifier
 from dagmaster.adapters.oidc_login import LOGIN_SECONDS, OidcLogin
 from dagmaster.bootstrap.http_server import make_browser_login, make_token_verifier
-from dagmaster.errors import LoginRejected, SettingsInvalid
-from dagmaster.http.auth import SESSION_COOKIE
+from dagmaster.errors import ApiKeyRejected, LoginRejected, SettingsInvalid
+from dagmaster.http.auth import SESSION_COOKIE, KeyChecker
 from dagmaster.settings import Settings, read_settings
 from tests.unit.http.local_issuer import AUDIENCE, CLIENT_ID, CLIENT_SECRET, DISCOVERY, served_issuer
 from tests.unit.ui.login_browser import PUBLIC_URL, TICKET, assert_rejected, login_config, opened_browser, run
@@ -144,7 +143,7 @@ def test_another_server_finishes_a_login_if_it_has_the_same_secret(issuer):
 
 def test_an_expired_session_leads_to_the_login_and_back(issuer):
     async def journey(browser: Browser) -> None:
-        browser.cookies[SESSION_COOKIE] = issuer.token(exp=int(time.time()) - 60)
+        browser.cookies[SESSION_COOKIE] = "ds_of another day"
         answer = await browser.get("/ui/jobs?status=failed")
         assert answer.headers["location"] == "/ui/login?next=%2Fui%2Fjobs%3Fstatus%3Dfailed"
         assert SESSION_COOKIE not in browser.cookies
@@ -177,7 +176,9 @@ def test_a_logout_ends_the_session_here_and_at_the_provider(issuer):
     async def main() -> None:
         async with opened_browser(issuer) as browser:
             pages = browser._pages
-            pages.key = token = issuer.token()
+            token = issuer.token()
+            checker: KeyChecker = pages.api.app.state.keys
+            pages.key = await checker.start_session(await checker.caller(token), 60.0)
             answer = await pages.post("/ui/logout")
             assert answer.status_code == 200, (
                 "a redirect of a form to another origin is blocked by form-action"
@@ -187,6 +188,8 @@ def test_a_logout_ends_the_session_here_and_at_the_provider(issuer):
             assert f'content="0;url={address}"' in answer.text
             assert token not in answer.text
             assert f'{SESSION_COOKIE}=""' in answer.headers["set-cookie"]
+            with pytest.raises(ApiKeyRejected):
+                await checker.session_caller(pages.key)
 
     asyncio.run(main())
 

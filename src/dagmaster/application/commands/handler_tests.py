@@ -40,7 +40,7 @@ async def run_handler(
 ) -> HandlerTestView:
     """Run a published handler once on a worker; wait for its outcome for a while."""
     handler = await find_handler(app, name)
-    queue = queue or handler.queue or app.default_queue
+    queue = queue or handler.default_queue or app.default_queue
     if queue is None:
         raise CommandInvalid(f"handler {name!r} names no queue: say to which queue its task goes")
     timeout_seconds = timeout_seconds or handler.timeout_seconds or DEFAULT_TIMEOUT_SECONDS

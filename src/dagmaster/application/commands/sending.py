@@ -19,6 +19,7 @@ from dagmaster.application.views.results import CommandResult
 from dagmaster.errors import CommandInvalid, JobNotFound
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.job_options import MAX_ACTOR
 from dagmaster.ports.run_queues import is_run_queue
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ POLL_SECONDS: Final = 0.5
 """How often the effect is read where no notifications arrive."""
 SAFETY_SECONDS: Final = 5.0
 """How often the effect is read where notifications arrive, in case one was lost."""
-MAX_SENDER: Final = 64
+MAX_SENDER: Final = MAX_ACTOR
 MAX_AUDITED: Final = 100
 """How many nodes of a command the audit trail names."""
 _REJECTIONS: Final = frozenset({EventType.COMMAND_REJECTED, EventType.STALE_REPORT_IGNORED})

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.records.handlers import HandlerRecord
 
-MAX_HANDLERS: Final = 10_000
-"""How many handlers are used to validate: more than any fleet has."""
+PAGE: Final = 10_000
+"""How many handlers are read at once, where all are read."""
 
 
 async def list_handlers(
@@ -30,7 +30,7 @@ async def list_handlers(
 
 async def find_handler(app: Application, name: str) -> HandlerRecord:
     """Return a published handler by its name or an alias; raise `HandlerNotFound` with the nearest name."""
-    records = await app.read.handlers(limit=MAX_HANDLERS)
+    records = await _read_all(app)
     for record in sorted(records, key=lambda record: record.name != name):
         if name in (record.name, *record.aliases):
             return record
@@ -39,5 +39,18 @@ async def find_handler(app: Application, name: str) -> HandlerRecord:
 
 
 async def published_handlers(app: Application) -> PublishedHandlers:
-    records = await app.read.handlers(limit=MAX_HANDLERS)
-    return PublishedHandlers((record.definition for record in records), app.default_queue)
+    """Return what workflows are checked against: no default queue of a contract that nobody trusts."""
+    records = [record for record in await _read_all(app) if record.is_usable]
+    documents = [{**record.definition, "queue": record.default_queue} for record in records]
+    return PublishedHandlers(documents, app.default_queue)
+
+
+async def _read_all(app: Application) -> list[HandlerRecord]:
+    """Return all published handlers: quotas of keys bound them, and no name hides another."""
+    records = await app.read.handlers(limit=PAGE)
+    while len(records) % PAGE == 0 and records:
+        more = await app.read.handlers(after=(records[-1].name,), limit=PAGE)
+        if not more:
+            break
+        records += more
+    return records

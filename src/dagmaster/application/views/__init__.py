@@ -1,6 +1,6 @@
 """Frozen views: what queries return. `to_dict()` is what `--json` prints and what an HTTP route sends."""
 
-from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
+from dagmaster.application.views.api_keys import ApiKeyView, BrowserSessionView, NewApiKeyView
 from dagmaster.application.views.audit import AuditBatchView, AuditView, OutputAuditView
 from dagmaster.application.views.events_and_logs import (
     CommandView,
@@ -18,7 +18,7 @@ from dagmaster.application.views.graph_tasks import (
     ReleasedHoldView,
 )
 from dagmaster.application.views.graphs import GraphEdgeView, GraphNodeView, GraphView
-from dagmaster.application.views.handlers import HandlerTestView
+from dagmaster.application.views.handlers import HandlerTestView, HandlerTrustView
 from dagmaster.application.views.health import (
     HealthPartView,
     HealthState,
@@ -114,7 +114,7 @@ from dagmaster.records.fleet import (
     TaskNodeRecord,
     WorkerRecord,
 )
-from dagmaster.records.handlers import HandlerRecord
+from dagmaster.records.handlers import HandlerChange, HandlerRecord
 from dagmaster.records.jobs import JobRecord, OwnerRecord
 from dagmaster.records.metrics import (
     FailureRecord,
@@ -142,6 +142,7 @@ __all__ = [
     "AuditRecord",
     "AuditView",
     "BlockingReasonView",
+    "BrowserSessionView",
     "ChangeKind",
     "ChildJobWhyView",
     "ChildrenRecord",
@@ -172,8 +173,10 @@ __all__ = [
     "GraphTaskView",
     "GraphView",
     "GroupView",
+    "HandlerChange",
     "HandlerRecord",
     "HandlerTestView",
+    "HandlerTrustView",
     "HealthPartView",
     "HealthState",
     "HealthView",

@@ -1,4 +1,4 @@
-"""Views of API keys."""
+"""Views of API keys, and of sessions of browsers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from dagmaster.records.record import Record, Timestamp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKeyView(Record):
-    """A key, without its secret. `name`: the submitter and sender of what is done with it."""
+    """A key, without its secret. `actor`: the submitter and sender of what is done with it.
+
+    It is narrowed to `queues` and `handlers` of workers and to `workflows` that it submits; none: to no names.
+    `is_own`: it reaches only jobs that it submitted.
+    """
 
     key_id: str
     name: str
     scopes: tuple[str, ...]
+    actor: str = ""
+    queues: tuple[str, ...] = ()
+    handlers: tuple[str, ...] = ()
+    workflows: tuple[str, ...] = ()
+    is_own: bool = False
     created_at: Timestamp
     created_by: str
     expires_at: Timestamp | None
@@ -26,3 +35,15 @@ class NewApiKeyView(ApiKeyView):
     """A new key with its secret, which is shown only here."""
 
     key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserSessionView(Record):
+    """A session of a browser. Its id names it, and is not what the browser sends."""
+
+    session_id: str
+    caller: str
+    key_id: str
+    created_at: Timestamp
+    expires_at: Timestamp
+    ended_at: Timestamp | None

@@ -1,4 +1,4 @@
-"""The view of a test of a handler."""
+"""Views of what is done with handlers."""
 
 from __future__ import annotations
 
@@ -19,3 +19,13 @@ class HandlerTestView(Record):
     is_finished: bool
     output: JsonObject | None
     error: JsonObject | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerTrustView(Record):
+    """A decision about a handler. `owner`: of its contract now; null: the contract was removed."""
+
+    handler: str
+    caller: str
+    is_trusted: bool
+    owner: str | None

@@ -12,11 +12,15 @@ from dagmaster.records.record import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationView(Record):
-    """A registered worker. It is silent for at most `lease_seconds`, and renews every `heartbeat_seconds`."""
+    """A registered worker. It is silent for at most `lease_seconds`, and renews every `heartbeat_seconds`.
+
+    `untrusted_handlers`: it gets no tasks of these until an administrator trusts its key with them.
+    """
 
     worker_id: str
     lease_seconds: float
     heartbeat_seconds: float
+    untrusted_handlers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dagmaster.application.commands.publication import publish_workflows
+from dagmaster.cli.commands.keys import login_address
 from dagmaster.cli.dev_publication import compile_files
 from dagmaster.cli.dev_reload import WorkflowReloader, use_fresh_code, worker_arguments
 from dagmaster.cli.http_address import PORT, find_port, name_program
@@ -211,6 +212,8 @@ class _Plan:
 
 
 async def _run(supervisor: ServiceSupervisor, session: DatabaseSession, plan: _Plan) -> int:
+    from dagmaster.bootstrap.http_server import make_login_link
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)
@@ -222,8 +225,9 @@ async def _run(supervisor: ServiceSupervisor, session: DatabaseSession, plan: _P
         print_status("workflows", describe_missing_workflows(plan.folder))
     address = f"http://127.0.0.1:{plan.port}"
     print_status("API", f"{address}/api/v1 (key in {key_file})")
-    # After the #: a browser does not send it, and no server or proxy logs it.
-    print_status("web page", f"{address}/ui/#key={key_file.read_text(encoding='utf-8').strip()}")
+    # Not before the server is ready: the link is valid for some minutes, and once.
+    print_status("web page", login_address(address, await make_login_link(session.config, key_file)))
+    print_status("", "logs in once, within 15 minutes; another one: dagmaster keys login-link")
     if not supervisor.is_stopping:
         first = next(iter((*published, *plan.reloader.workflow_ids)), None)
         example = "fan_out -i count=10000" if "fan_out" in published else first

@@ -16,17 +16,17 @@ from dagmaster.cli.known_handlers import list_all_handlers
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import handlers_option, json_or_text, load_registry, read_json_file, read_pairs
 from dagmaster.cli.render.handler_page import print_handler, print_handlers
-from dagmaster.cli.system import RemoteSession, find_server
+from dagmaster.cli.system import RemoteSession, find_server, on_system
 from dagmaster.errors import HandlerNotFound
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
-from dagmaster.sdk.command_line import json_option, json_output_option
+from dagmaster.sdk.command_line import data_dir_option, json_option, json_output_option
 from dagmaster.sdk.handler_definitions import describe_handler
 from dagmaster.sdk.terminal import echo, echo_json, style
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-    from dagmaster.application.views import NodeDetailView
+    from dagmaster.application.views import HandlerTrustView, NodeDetailView
     from dagmaster.client.system import System
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.handler_reports import Checkpoint, Progress
@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS: Final = 3600.0
 """The timeout of a test on this machine. On a worker it is the handler's."""
+
+
+_published_option = click.option(
+    "--published",
+    "is_published",
+    is_flag=True,
+    help="Those that workers have published in the database, with their owners.",
+)
 
 
 @click.group()
@@ -47,12 +55,18 @@ def handlers() -> None:
 
 
 @handlers.command(name="list")
+@_published_option
 @json_option
 @handlers_option
-def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
-    """List the handlers that workflows can use."""
+@data_dir_option
+def list_handlers(
+    *, is_published: bool, as_json: bool, modules: tuple[str, ...], data_dir: pathlib.Path | None
+) -> int:
+    """List the handlers that workflows can use. Changes of contracts that wait for an administrator are marked."""
     server = find_session(modules)
-    if server is None:
+    if is_published:
+        documents = [view.to_dict() for view in on_system(data_dir, list_all_handlers)]
+    elif server is None:
         specs = sorted(load_registry(modules), key=lambda spec: spec.name)
         documents = [describe_handler(spec) for spec in specs]
     else:
@@ -66,14 +80,25 @@ def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
 
 @handlers.command()
 @click.argument("name")
+@_published_option
 @json_option
 @handlers_option
-def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
-    """Show the params and the output of a handler."""
+@data_dir_option
+def show(
+    name: str,
+    *,
+    is_published: bool,
+    as_json: bool,
+    modules: tuple[str, ...],
+    data_dir: pathlib.Path | None,
+) -> int:
+    """Show the params and the output of a handler, whose contract it is, and the changes that wait."""
     from dagmaster.application.queries.handlers import find_handler
 
     server = find_session(modules)
-    if server is None:
+    if is_published:
+        document = on_system(data_dir, lambda system: system.call(find_handler, name)).to_dict()
+    elif server is None:
         document = describe_handler(_find(load_registry(modules), name))
     else:
         document = server.run(lambda system: system.call(find_handler, name)).to_dict()
@@ -158,6 +183,63 @@ def test(
     if isinstance(outcome, Succeeded):
         return _print_output(outcome.output, as_json=as_json)
     return _print_failure(_error_of(outcome), as_json=as_json)
+
+
+@handlers.command()
+@click.argument("name")
+@click.option("--caller", metavar="CALLER", help="Whose, as key:NAME.  [default: the only one that waits]")
+@json_option
+@data_dir_option
+def trust(name: str, *, caller: str | None, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Accept what a key has published of a handler.
+
+    The contract of a handler belongs to the installation, or to the key that published it first. What another
+    key publishes waits, and its workers get no tasks of the handler: `dagmaster handlers list --published`
+    shows it. This makes it the contract, and lets workers of that key have the handler. Of a key's own
+    contract it accepts the default queue.
+
+    \b
+    Examples:
+      dagmaster handlers trust thumbnail
+      dagmaster handlers trust hello_world --caller key:gpu-workers
+    """
+    from dagmaster.application.commands.handler_trust import trust_handler
+
+    return _decide(data_dir, trust_handler, name, caller, as_json=as_json)
+
+
+@handlers.command()
+@click.argument("name")
+@click.option("--caller", metavar="CALLER", help="Whose, as key:NAME.  [default: the only one that waits]")
+@json_option
+@data_dir_option
+def distrust(name: str, *, caller: str | None, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Remove what a key has of a handler: trust, changes that wait, and the contract if it is the owner.
+
+    \b
+    Examples:
+      dagmaster handlers distrust hello_world --caller key:unknown
+    """
+    from dagmaster.application.commands.handler_trust import distrust_handler
+
+    return _decide(data_dir, distrust_handler, name, caller, as_json=as_json)
+
+
+def _decide(
+    data_dir: pathlib.Path | None,
+    command: Callable[..., Awaitable[HandlerTrustView]],
+    name: str,
+    caller: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    view = on_system(data_dir, lambda system: system.call(command, name, caller=caller))
+    if as_json:
+        echo_json(view.to_dict())
+    else:
+        may = "may" if view.is_trusted else "may no longer"
+        echo(f"workers of {view.caller} {may} have the handler {view.handler}", err=True)
+    return COMPLETED
 
 
 def find_session(modules: tuple[str, ...]) -> RemoteSession | None:

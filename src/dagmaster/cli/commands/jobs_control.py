@@ -10,6 +10,7 @@ from dagmaster.application.views import ReasonCode
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.system import find_server, job_argument, on_system, open_session
 from dagmaster.client.system import current_user
+from dagmaster.ports.api_keys import Namespace, actor_of
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.sdk.terminal import echo, echo_json, style
@@ -246,7 +247,8 @@ def retry(
 
 
 def sender(name: str | None = None) -> str:
-    return (name or current_user())[:MAX_USER]
+    """Return the user name that is recorded with a command."""
+    return actor_of(Namespace.USER, name[:MAX_USER]) if name else current_user()[:MAX_USER]
 
 
 async def _find_waiting(system: System, job_id: str, name: str | None, code: ReasonCode) -> tuple[str, str]:

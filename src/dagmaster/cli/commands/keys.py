@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, TypeVar
 
@@ -9,12 +10,14 @@ import click
 from rich.table import Table
 
 from dagmaster.application.api_keys import MAX_OVERLAP_HOURS, create_key, list_keys, revoke_key, rotate_key
+from dagmaster.application.browser_sessions import list_sessions, revoke_session
 from dagmaster.application.cursors import MAX_LIMIT
 from dagmaster.cli.commands.jobs_control import sender
+from dagmaster.cli.http_address import PORT
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.render.text import local_time
-from dagmaster.cli.system import Part, open_session
-from dagmaster.ports.api_keys import Scope
+from dagmaster.cli.system import DatabaseSession, Part, database_session, open_session
+from dagmaster.ports.api_keys import KeyLimits, Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.sdk.terminal import echo, echo_json, open_console
@@ -47,22 +50,47 @@ def keys() -> None:
     help="What the caller may do (repeatable). admin includes all but work.",
 )
 @click.option("--days", type=float, help="How long the key is valid.  [default: until it is revoked]")
+@click.option("--queue", "queues", multiple=True, help="For work: claim from this queue only (repeatable).")
+@click.option(
+    "--handler", "handlers", multiple=True, help="For work: claim tasks of this handler only (repeatable)."
+)
+@click.option(
+    "--workflow", "workflows", multiple=True, help="For submit: submit this workflow only (repeatable)."
+)
+@click.option("--own", "is_own", is_flag=True, help="Reach only jobs that this key submitted.")
 @json_option
 @data_dir_option
 def create(
-    name: str, *, scopes: tuple[str, ...], days: float | None, as_json: bool, data_dir: pathlib.Path | None
+    name: str,
+    *,
+    scopes: tuple[str, ...],
+    days: float | None,
+    queues: tuple[str, ...],
+    handlers: tuple[str, ...],
+    workflows: tuple[str, ...],
+    is_own: bool,
+    as_json: bool,
+    data_dir: pathlib.Path | None,
 ) -> int:
     """Create a key for the caller NAME. It is shown once: only its digest is stored.
+
+    A key can be narrowed. With --handler, its workers may have these handlers even if their contract is
+    another's. Jobs of a key with --own are those that keys of the same name submitted. With the scope submit,
+    a key reads the jobs that it submitted, without the scope read.
 
     \b
     Examples:
       dagmaster keys create ops --scope admin
       export DAGMASTER_KEY=$(dagmaster keys create ci --scope submit --scope read --days 90)
+      dagmaster keys create gpu --scope work --queue gpu --handler thumbnail
     """
     chosen = [Scope(scope) for scope in scopes]
+    limits = KeyLimits(queues=queues, handlers=handlers, workflows=workflows, is_own=is_own)
     view = _run(
         data_dir,
-        lambda system: system.call(create_key, name, chosen, origin=_origin(), now=time.time(), days=days),
+        lambda system: system.call(
+            create_key, name, chosen, origin=_origin(), now=time.time(), days=days, limits=limits
+        ),
         migrate=True,
     )
     return _print_new(view, as_json=as_json)
@@ -86,9 +114,16 @@ def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     for view in views:
         used = "never" if view.last_used_at is None else f"{age(now - view.last_used_at)} ago"
         created = local_time(view.created_at)[:_DATE]
-        table.add_row(view.key_id, view.name, ", ".join(view.scopes), created, used, _state(view, now))
+        table.add_row(view.key_id, view.name, format_rights(view), created, used, _state(view, now))
     open_console().print(table)
     return COMPLETED
+
+
+def format_rights(view: ApiKeyView) -> str:
+    """Format the scopes of a key, and what it is narrowed to."""
+    narrowed = (("queue", view.queues), ("handler", view.handlers), ("workflow", view.workflows))
+    words = [f"{noun} {name}" for noun, names in narrowed for name in names]
+    return ", ".join((*view.scopes, *words, *(("own jobs",) if view.is_own else ())))
 
 
 def _state(view: ApiKeyView, now: float) -> str:
@@ -151,11 +186,80 @@ def rotate(key_id: str, *, overlap_hours: float, as_json: bool, data_dir: pathli
     return _print_new(view, as_json=as_json)
 
 
+@keys.command("login-link")
+@click.option(
+    "--server",
+    "address",
+    default=f"http://127.0.0.1:{PORT}",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Where the browser reaches the web page.",
+)
+@data_dir_option
+def login_link(address: str, *, data_dir: pathlib.Path | None) -> int:
+    """Print a link that logs a browser in once, within 15 minutes, as the user of this machine.
+
+    It needs the database, and the key that `dagmaster dev` made next to the data directory.
+    """
+    from dagmaster.bootstrap.http_server import ensure_local_key, make_login_link
+
+    async def make(session: DatabaseSession) -> str:
+        key_file = await ensure_local_key(session.config, session.settings, data_dir)
+        return await make_login_link(session.config, key_file)
+
+    with database_session(data_dir) as session:
+        echo(login_address(address.rstrip("/"), asyncio.run(make(session))))
+    return COMPLETED
+
+
+def login_address(address: str, code: str) -> str:
+    """Return the link with a code: after the #, so that no browser sends it and no proxy logs it."""
+    return f"{address}/ui/#login={code}"
+
+
+@keys.command("sessions")
+@json_option
+@data_dir_option
+def sessions_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """List the sessions of browsers that have not ended."""
+    views = _run(data_dir, lambda system: system.call(list_sessions))
+    if as_json:
+        echo_json([view.to_dict() for view in views])
+        return COMPLETED
+    if not views:
+        echo("no browser is logged in", err=True)
+        return COMPLETED
+    table = Table(box=None, pad_edge=False)
+    for column in ("session", "caller", "key", "since", "until"):
+        table.add_column(column, no_wrap=column != "caller")
+    for view in views:
+        since, until = (local_time(at)[:_MINUTE] for at in (view.created_at, view.expires_at))
+        table.add_row(view.session_id, view.caller, view.key_id, since, until)
+    open_console().print(table)
+    return COMPLETED
+
+
+@keys.command("revoke-session")
+@click.argument("session_id")
+@json_option
+@data_dir_option
+def revoke_session_command(session_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """End a session of a browser. Its requests are rejected within 5 seconds."""
+    view = _run(data_dir, lambda system: system.call(revoke_session, session_id, origin=_origin()))
+    if as_json:
+        echo_json(view.to_dict())
+    else:
+        echo(f"ended session {view.session_id} of {view.caller}", err=True)
+    return COMPLETED
+
+
 def _print_new(view: NewApiKeyView, *, as_json: bool) -> int:
     if as_json:
         echo_json(view.to_dict())
     else:
-        echo(f"key {view.key_id} of {view.name}: {', '.join(view.scopes)}. It is not shown again:", err=True)
+        echo(
+            f"key {view.key_id} of {view.name}: {format_rights(view)}. It is not shown again:", err=True
+        )
         echo(view.key)
     return COMPLETED
 

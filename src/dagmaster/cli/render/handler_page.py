@@ -15,7 +15,9 @@ def print_handlers(documents: Sequence[Mapping[str, Any]]) -> None:
     width = max((len(document["name"]) for document in documents), default=0)
     for document in documents:
         first_line = document["description"].strip().split("\n", 1)[0]
-        echo(f"{style(document['name'].ljust(width), bold=True)}  {first_line}".rstrip())
+        echo(f"{click.style(document['name'].ljust(width), bold=True)}  {first_line}".rstrip())
+        for change in document.get("changes", ()):
+            echo(f"{'':<{width}}  a change by {change['actor']} waits for `dagmaster handlers trust`")
     count = format_count(len(documents), "handler")
     echo(f"\n{count}. `dagmaster handlers show NAME` shows the params of one.", err=True)
 
@@ -32,6 +34,7 @@ def print_handler(document: Mapping[str, Any]) -> None:
         ("queue", document["queue"]),
         ("timeout", None if timeout is None else f"{timeout:g} s"),
         ("attempts", None if retry is None else retry["max_attempts"]),
+        ("owner", _format_owner(document)),
         ("also named", ", ".join(document["aliases"])),
         ("workers", None if workers is None else f"{format_count(workers, 'live worker')} with this version"),
         ("versions", ", ".join((document["version"], *others)) if others else ""),
@@ -40,8 +43,23 @@ def print_handler(document: Mapping[str, Any]) -> None:
     for label, value in facts:
         if value:
             echo(f"  {label:<10} {value}")
+    for change in document.get("changes", ()):
+        echo(
+            f"\nA change by {change['actor']} (version {change['version']}) waits for an administrator:"
+        )
+        for difference in change["differences"] or (
+            "the same contract: its workers want to have the handler",
+        ):
+            echo(f"  {difference}")
     _print_fields("Params", document["params"])
     _print_fields("Output", document["output"])
+
+
+def _format_owner(document: Mapping[str, Any]) -> str:
+    owner = document.get("owner") or ""
+    if not owner or document["is_trusted"]:
+        return owner
+    return f"{owner} (not trusted by an administrator: its default queue is not used)"
 
 
 def _print_fields(title: str, schema: Mapping[str, Any] | None) -> None:

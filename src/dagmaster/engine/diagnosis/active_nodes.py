@@ -34,6 +34,7 @@ _CHILD_WORDS: Final = {
     ReasonCode.QUEUED: "queued",
     ReasonCode.EXCLUSIVE: "waiting to run alone",
     ReasonCode.NO_WORKER: "queued without a live worker",
+    ReasonCode.HANDLER_UNTRUSTED: "queued without a trusted worker",
     ReasonCode.RETRY: "waiting for a retry",
     ReasonCode.CHILD_JOB: "waiting for child jobs",
     ReasonCode.REPORTED: "reported",
@@ -231,6 +232,8 @@ def task_in_flight(
         )
     if out.worker is None and out.stop_requested_at is not None:
         return _stopping(node, out, context)
+    if out.worker is None and out.untrusted_caller is not None:
+        return _untrusted(out, out.untrusted_caller, context.now - out.dispatched_at)
     if out.worker is None:
         return queued(
             out.queue,
@@ -241,6 +244,20 @@ def task_in_flight(
             timeout_seconds=None if node.wake_at is None else node.wake_at - context.now,
         )
     return _held_by(node, out, out.worker, context)
+
+
+def _untrusted(out: InFlightTask, caller: str, seconds: float) -> Reason:
+    """Return the reason of a task whose handler only workers offer that an administrator does not trust with it."""
+    why = (
+        f"only workers of {caller} offer the handler {out.handler}, whose contract is not theirs: an"
+        f" administrator decides with `dagmaster handlers trust {out.handler}`"
+    )
+    return Reason(
+        code=ReasonCode.HANDLER_UNTRUSTED,
+        sentence=f"has been queued on {out.queue} for {age(seconds)}; {why}",
+        group_sentence=f"are queued on {out.queue}; {why}",
+        data={"queue": out.queue, "seconds": seconds, "handler": out.handler, "caller": caller},
+    )
 
 
 def queued(

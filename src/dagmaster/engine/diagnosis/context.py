@@ -74,6 +74,9 @@ class InFlightTask:
     stop_requested_at: float | None = None
     progress: Mapping[str, JsonValue] | None = None
     queue_position: int | None = None
+    handler: str = ""
+    untrusted_caller: str | None = None
+    """Whose live workers offer the handler without being trusted with it, while no other live worker has it."""
 
     @property
     def status(self) -> NodeStatus:

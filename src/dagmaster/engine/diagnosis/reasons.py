@@ -31,6 +31,7 @@ class ReasonCode(StrEnum):
     JOB_FAILED = "job_failed"
     # An open node that advances only if a person or a program acts.
     NO_WORKER = "no_worker"
+    HANDLER_UNTRUSTED = "handler_untrusted"
     APPROVAL = "approval"
     SIGNAL = "signal"
     # A node that failed.
@@ -86,6 +87,7 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.JOB_DEADLINE: "The job exceeded its deadline.",
     ReasonCode.JOB_FAILED: "A node failed, and with it the job: `node`.",
     ReasonCode.NO_WORKER: "No live worker serves the task's queue, or all of them drain: `queue`.",
+    ReasonCode.HANDLER_UNTRUSTED: "Only workers of `caller` offer `handler`, whose contract is another's.",
     ReasonCode.APPROVAL: "The node waits for an approval: by one of `approvers`, or by anyone.",
     ReasonCode.SIGNAL: "The node waits for a signal: `signal`.",
     ReasonCode.FAILED: "The last attempt failed: `error`. No retries are left, or the failure is permanent.",

@@ -12,6 +12,8 @@ from starlette.responses import JSONResponse
 from dagmaster.application.api_keys import (
     MAX_DAYS,
     MAX_NAME,
+    MAX_NARROWED,
+    MAX_NARROWED_NAME,
     MAX_OVERLAP_HOURS,
     create_key,
     list_keys,
@@ -20,6 +22,7 @@ from dagmaster.application.api_keys import (
     rotate_key,
 )
 from dagmaster.application.audit_trail import list_changes
+from dagmaster.application.browser_sessions import list_sessions, revoke_session
 from dagmaster.application.database_admin import (
     audit_batch,
     migrate_schema,
@@ -31,10 +34,14 @@ from dagmaster.application.job_lookup import find_job
 from dagmaster.http.parameters import MAX_ID, Cursor, Limit
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import Admin, App, Origin, Services
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import KeyLimits, Scope
 from dagmaster.ports.audit_trail import AuditFilter
+from dagmaster.ports.job_options import MAX_ACTOR
 
 routes = Routes("admin")
+Names = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=MAX_NARROWED_NAME)]], Field(max_length=MAX_NARROWED)
+]
 KeyId = Annotated[str, Path(max_length=100, description="The id of a key, or its beginning `dm_…`.")]
 NO_STORE = {"Cache-Control": "no-store"}
 
@@ -45,6 +52,20 @@ class KeyBody(Body):
     name: str = Field(min_length=1, max_length=MAX_NAME, description="The submitter of what it is used for.")
     scopes: list[str] = Field(min_length=1, max_length=5, examples=[["submit", "read"]])
     days: float | None = Field(default=None, gt=0, le=MAX_DAYS, description="How long it is valid.")
+    queues: Names = Field(default_factory=list, description="For work: only these queues.")
+    handlers: Names = Field(default_factory=list, description="For work: only these handlers.")
+    workflows: Names = Field(default_factory=list, description="For submit: only these workflows.")
+    is_own: bool = Field(default=False, description="Only jobs that the key submitted.")
+
+    @property
+    def limits(self) -> KeyLimits:
+        """Return what the key is narrowed to."""
+        return KeyLimits(
+            queues=tuple(self.queues),
+            handlers=tuple(self.handlers),
+            workflows=tuple(self.workflows),
+            is_own=self.is_own,
+        )
 
 
 class RotateBody(Body):
@@ -59,7 +80,15 @@ class RotateBody(Body):
 async def create(services: Services, origin: Origin, body: KeyBody) -> JSONResponse:
     """Create a key. Its text is shown only in this answer."""
     scopes = parse_scopes(body.scopes)
-    view = await create_key(services.keys, body.name, scopes, origin=origin, now=time.time(), days=body.days)
+    view = await create_key(
+        services.keys,
+        body.name,
+        scopes,
+        origin=origin,
+        now=time.time(),
+        days=body.days,
+        limits=body.limits,
+    )
     return JSONResponse(view.to_dict(), 201, headers=NO_STORE)
 
 
@@ -67,6 +96,20 @@ async def create(services: Services, origin: Origin, body: KeyBody) -> JSONRespo
 async def keys(services: Services, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List keys, newest first, without their secrets."""
     return JSONResponse((await list_keys(services.keys, cursor=cursor, limit=limit)).to_dict())
+
+
+@routes.get("/keys/sessions", Scope.ADMIN, "[BrowserSessionView]")
+async def sessions(services: Services) -> JSONResponse:
+    """List the sessions of browsers that have not ended, newest first; at most 1,000."""
+    return JSONResponse([view.to_dict() for view in await list_sessions(services.keys)])
+
+
+@routes.post("/keys/sessions/{session_id}/revoke", Scope.ADMIN, "BrowserSessionView")
+async def end_session(
+    services: Services, origin: Origin, session_id: Annotated[str, Path(max_length=100)]
+) -> JSONResponse:
+    """End a session of a browser: requests with it are rejected within seconds."""
+    return JSONResponse((await revoke_session(services.keys, session_id, origin=origin)).to_dict())
 
 
 @routes.post("/keys/{key_id}/revoke", Scope.ADMIN, "ApiKeyView")
@@ -88,7 +131,7 @@ async def rotate(
 @routes.get("/audit", Scope.ADMIN, "AuditEntryViewPage")
 async def audit_trail(
     services: Services,
-    actor: Annotated[str | None, Query(max_length=MAX_NAME)] = None,
+    actor: Annotated[str | None, Query(max_length=MAX_ACTOR)] = None,
     action: Annotated[str | None, Query(max_length=100)] = None,
     object_kind: Annotated[str | None, Query(max_length=100)] = None,
     object_id: Annotated[str | None, Query(max_length=MAX_ID)] = None,

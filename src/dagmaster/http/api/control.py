@@ -73,7 +73,7 @@ async def cancel(
 ) -> JSONResponse:
     """Cancel a job: nothing new starts, and running tasks are asked to stop."""
     comment = (body or AnswerBody()).comment
-    result = await cancel_job(app, job_id, sent_by=caller.name, comment=comment, wait_seconds=wait_seconds)
+    result = await cancel_job(app, job_id, sent_by=caller.actor, comment=comment, wait_seconds=wait_seconds)
     return JSONResponse(result.to_dict())
 
 
@@ -90,7 +90,7 @@ async def resume(
     """Run again what failed, in the same job; with new inputs or another version, as a new job."""
     asked = body or ResumeBody()
     request = ResumeRequest(
-        sent_by=caller.name,
+        sent_by=caller.actor,
         from_nodes=tuple(asked.from_nodes),
         inputs=asked.inputs,
         input_texts=asked.input_texts,
@@ -108,7 +108,7 @@ async def cancel_several(
     app: App, caller: Caller, job_id: JobId, body: NodesBody, wait_seconds: WaitSeconds = 5.0
 ) -> JSONResponse:
     """Cancel nodes: each fails with the reason `cancelled`. Finished ones are skipped; 409 if all are."""
-    result = await cancel_nodes(app, job_id, body.nodes, sent_by=caller.name, wait_seconds=wait_seconds)
+    result = await cancel_nodes(app, job_id, body.nodes, sent_by=caller.actor, wait_seconds=wait_seconds)
     return JSONResponse(result.to_dict())
 
 
@@ -124,7 +124,7 @@ async def retry_several(
     """Run nodes again, all in one new run. Those that cannot be retried are skipped; 409 if all are."""
     if dry_run:
         return JSONResponse((await plan_retry_nodes(app, job_id, body.nodes)).to_dict())
-    result = await retry_nodes(app, job_id, body.nodes, sent_by=caller.name, wait_seconds=wait_seconds)
+    result = await retry_nodes(app, job_id, body.nodes, sent_by=caller.actor, wait_seconds=wait_seconds)
     return JSONResponse(result.to_dict())
 
 
@@ -133,7 +133,7 @@ async def cancel_one(
     app: App, caller: Caller, job_id: JobId, node_id: NodeId, wait_seconds: WaitSeconds = 5.0
 ) -> JSONResponse:
     """Cancel one node: it fails with the reason `cancelled`, and its job goes on as after any failure."""
-    result = await cancel_node(app, job_id, node_id, sent_by=caller.name, wait_seconds=wait_seconds)
+    result = await cancel_node(app, job_id, node_id, sent_by=caller.actor, wait_seconds=wait_seconds)
     return JSONResponse(result.to_dict())
 
 
@@ -149,7 +149,7 @@ async def retry(
     """Run one node again: one that failed or was cancelled; or at once one that waits for a retry."""
     if dry_run:
         return JSONResponse((await plan_retry(app, job_id, node_id)).to_dict())
-    result = await retry_node(app, job_id, node_id, sent_by=caller.name, wait_seconds=wait_seconds)
+    result = await retry_node(app, job_id, node_id, sent_by=caller.actor, wait_seconds=wait_seconds)
     return JSONResponse(result.to_dict())
 
 
@@ -165,7 +165,7 @@ async def approve(
     """Approve an approval that waits: the job continues."""
     comment = (body or AnswerBody()).comment
     result = await approve_node(
-        app, job_id, node_id, sent_by=caller.name, comment=comment, wait_seconds=wait_seconds
+        app, job_id, node_id, sent_by=caller.actor, comment=comment, wait_seconds=wait_seconds
     )
     return JSONResponse(result.to_dict())
 
@@ -182,7 +182,7 @@ async def reject(
     """Reject an approval that waits: its node fails."""
     comment = (body or AnswerBody()).comment
     result = await reject_node(
-        app, job_id, node_id, sent_by=caller.name, comment=comment, wait_seconds=wait_seconds
+        app, job_id, node_id, sent_by=caller.actor, comment=comment, wait_seconds=wait_seconds
     )
     return JSONResponse(result.to_dict())
 
@@ -198,5 +198,5 @@ async def signal(
 ) -> JSONResponse:
     """Send a signal with a payload to the nodes of a job that wait for it, now or later."""
     payload = (body or SignalBody()).payload
-    result = await send_signal(app, job_id, name, payload, sent_by=caller.name, wait_seconds=wait_seconds)
+    result = await send_signal(app, job_id, name, payload, sent_by=caller.actor, wait_seconds=wait_seconds)
     return JSONResponse(result.to_dict())

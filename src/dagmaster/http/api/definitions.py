@@ -59,7 +59,7 @@ async def submit(app: App, caller: Caller, body: DefinedJobsBody) -> JSONRespons
     graph = await compile_apart(app, body.definition)
     children = [await compile_apart(app, definition) for definition in body.child_definitions]
     requests = [
-        JobRequest(**job.model_dump(), graph=graph, child_graphs=tuple(children), submitted_by=caller.name)
+        JobRequest(**job.model_dump(), graph=graph, child_graphs=tuple(children), submitted_by=caller.actor)
         for job in body.jobs
     ]
     results = await submit_jobs(app, requests)

@@ -55,14 +55,14 @@ async def drain(
     A worker finishes its tasks, an orchestrator releases its jobs.
     """
     grace_seconds = None if body is None else body.grace_seconds
-    result = await drain_service(app, service_id, sent_by=caller.name, grace_seconds=grace_seconds)
+    result = await drain_service(app, service_id, sent_by=caller.actor, grace_seconds=grace_seconds)
     return JSONResponse(result.to_dict())
 
 
 @routes.post("/fleet/{service_id}/undrain", Scope.OPERATE, "DrainResult")
 async def undrain(app: App, caller: Caller, service_id: ServiceName) -> JSONResponse:
     """Let a service that drains claim again."""
-    return JSONResponse((await undrain_service(app, service_id, sent_by=caller.name)).to_dict())
+    return JSONResponse((await undrain_service(app, service_id, sent_by=caller.actor)).to_dict())
 
 
 @routes.get("/orchestrator/status", Scope.READ, "OrchestratorStatusView")

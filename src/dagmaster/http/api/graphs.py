@@ -201,7 +201,7 @@ async def submit(
     """Submit a job with its own graph, of up to 1,000 tasks. All of it is stored, or nothing."""
     builder = PartBuilder(app.default_queue)
     builder.add_body(body.graph)
-    return await _submit(app, caller.name, body, builder.finish(), idempotency_key)
+    return await _submit(app, caller.actor, body, builder.finish(), idempotency_key)
 
 
 @routes.post("/jobs/graph/lines", Scope.ADMIN, "SubmitResult", 202, headers=["Location"])
@@ -215,7 +215,7 @@ async def submit_lines(
     """
     job, part = await compiler.run(read_lines, await _body(request), app.default_queue, has_job=True)
     assert job is not None  # noqa: S101 - for mypy; `has_job`
-    return await _submit(app, caller.name, job, part, idempotency_key)
+    return await _submit(app, caller.actor, job, part, idempotency_key)
 
 
 @routes.post("/jobs/{job_id}/tasks", Scope.ADMIN, "AddedNodesView")
@@ -225,7 +225,7 @@ async def add(
     """Add up to 1,000 tasks to a job that has not finished: all or none."""
     builder = PartBuilder(app.default_queue)
     builder.add_body(body)
-    view = await add_nodes(app, job_id, builder.finish(), sent_by=caller.name, wait_seconds=wait_seconds)
+    view = await add_nodes(app, job_id, builder.finish(), sent_by=caller.actor, wait_seconds=wait_seconds)
     return JSONResponse(view.to_dict())
 
 
@@ -243,7 +243,7 @@ async def add_lines(
     A line {"known": [id, node id]} names a task or a group of the job that others refer to.
     """
     _, part = await compiler.run(read_lines, await _body(request), app.default_queue, has_job=False)
-    view = await add_nodes(app, job_id, part, sent_by=caller.name, wait_seconds=wait_seconds)
+    view = await add_nodes(app, job_id, part, sent_by=caller.actor, wait_seconds=wait_seconds)
     return JSONResponse(view.to_dict())
 
 

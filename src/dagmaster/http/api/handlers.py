@@ -10,12 +10,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.commands.handler_tests import MAX_WAIT_SECONDS, run_handler
+from dagmaster.application.commands.handler_trust import distrust_handler, trust_handler
 from dagmaster.application.queries.handlers import find_handler, list_handlers
 from dagmaster.http.etags import with_etag
 from dagmaster.http.parameters import Cursor, Limit
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.job_options import MAX_ACTOR
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 from dagmaster.sdk.handler_definitions import MAX_HANDLER_NAME
 
@@ -45,6 +47,16 @@ class NamedTestBody(TestBody):
     handler: str = Field(min_length=1, max_length=MAX_HANDLER_NAME, examples=["hello_world"])
 
 
+class TrustBody(Body):
+    """Whose contract of a handler a decision is about."""
+
+    caller: str | None = Field(
+        default=None,
+        max_length=MAX_ACTOR,
+        description="As key:NAME. Default: the only one whose change waits, else the owner.",
+    )
+
+
 @routes.get("/handlers", Scope.READ, "HandlerViewPage")
 async def handlers(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List the handlers that workers have published, by name."""
@@ -72,12 +84,27 @@ async def test_named(app: App, caller: Caller, body: NamedTestBody) -> JSONRespo
     return await _run(app, caller, body.handler, body)
 
 
+@routes.post("/handlers/{name}/trust", Scope.ADMIN, "HandlerTrustView")
+async def trust(app: App, name: Name, body: TrustBody | None = None) -> JSONResponse:
+    """Accept what a caller published of a handler.
+
+    Its workers get tasks of the handler, and its changes become the contract.
+    """
+    return JSONResponse((await trust_handler(app, name, caller=(body or TrustBody()).caller)).to_dict())
+
+
+@routes.post("/handlers/{name}/distrust", Scope.ADMIN, "HandlerTrustView")
+async def distrust(app: App, name: Name, body: TrustBody | None = None) -> JSONResponse:
+    """Remove what a caller has of a handler: trust, changes that wait, and the contract if it is the owner."""
+    return JSONResponse((await distrust_handler(app, name, caller=(body or TrustBody()).caller)).to_dict())
+
+
 async def _run(app: App, caller: Caller, name: str, body: TestBody) -> JSONResponse:
     view = await run_handler(
         app,
         name,
         body.params,
-        submitted_by=caller.name,
+        submitted_by=caller.actor,
         queue=body.queue,
         timeout_seconds=body.timeout_seconds,
         wait_seconds=body.wait_seconds,

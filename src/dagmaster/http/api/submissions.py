@@ -102,7 +102,7 @@ async def submit_batch(
 ) -> JSONResponse:
     """Submit up to 100 jobs. An invalid one does not stop the others: each has its own outcome."""
     results = await submit_jobs(
-        app, [job.to_request(caller.name, trace_parent=traceparent) for job in body.jobs]
+        app, [job.to_request(caller.actor, trace_parent=traceparent) for job in body.jobs]
     )
     return JSONResponse([result.to_dict() for result in results], 202)
 
@@ -113,4 +113,4 @@ async def plan(app: App, caller: Caller, body: SubmitBody) -> JSONResponse:
 
     Nothing is stored.
     """
-    return JSONResponse((await plan_submission(app, body.to_request(caller.name))).to_dict())
+    return JSONResponse((await plan_submission(app, body.to_request(caller.actor))).to_dict())

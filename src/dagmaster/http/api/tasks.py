@@ -14,6 +14,7 @@ from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import Caller, Origin, Services
 from dagmaster.json_types import JsonObject
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.handler_contracts import HandlerOffer
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 from dagmaster.ports.remote_workers import NewWorker
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
@@ -160,6 +161,7 @@ async def register(services: Services, caller: Caller, origin: Origin, body: Wor
 
     It has to call again within its lease, or its tasks are lost.
     """
+    definitions = [define_handler(**handler.model_dump()) for handler in body.handlers]
     worker = NewWorker(
         registered_by=caller.key_id,
         host=body.host,
@@ -167,15 +169,14 @@ async def register(services: Services, caller: Caller, origin: Origin, body: Wor
         version=body.version,
         queues=tuple(body.queues),
         concurrency=body.concurrency,
-        handlers={handler.name: handler.version for handler in body.handlers},
+        offer=HandlerOffer(caller.actor, definitions, caller.limits.handlers),
     )
-    definitions = [define_handler(**handler.model_dump()) for handler in body.handlers]
-    view = await services.remote_tasks.register(worker, definitions)
+    view = await services.remote_tasks.register(worker, caller.limits)
     # Before the answer: a worker whose entry is missing does not get its id.
     details: JsonObject = {
         "host": worker.host,
         "queues": [*worker.queues],
-        "handlers": [*sorted(worker.handlers)],
+        "handlers": [*sorted(worker.offered)],
     }
     await services.audit.append([origin.entry("worker.register", "worker", view.worker_id, details)])
     return JSONResponse(view.to_dict(), 201)

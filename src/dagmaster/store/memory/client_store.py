@@ -10,6 +10,7 @@ from dagmaster.engine.status import JobStatus
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import Accepted
 from dagmaster.store.memory import added_nodes
+from dagmaster.store.memory.handler_contracts import MemoryHandlerContracts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ class MemoryClientStore:
         self.database = database
         self.ids = database.new_ids()
         self.audit_trail = database.audit_trail
+        self.contracts = MemoryHandlerContracts(database)
 
     async def lease_ids(self) -> Ids:
         return self.ids

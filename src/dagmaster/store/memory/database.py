@@ -18,6 +18,7 @@ from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.job_records import JobState
 from dagmaster.ports.tasks import NewTask
 from dagmaster.ports.turn_records import Command, TaskResult
+from dagmaster.records.handlers import INSTALLATION
 from dagmaster.store.fleet_state import ServiceRow
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.output_blobs import MemoryBlobs
@@ -140,6 +141,7 @@ class StoredService(ServiceRow):
     """An orchestrator or a worker."""
 
     handlers: dict[str, str] = field(default_factory=dict)
+    untrusted: frozenset[str] = frozenset()
     drain_deadline_at: float | None = None
     remote: NewWorker | None = None
     """The registration of a worker that speaks HTTP. None: it is in this process."""
@@ -165,10 +167,12 @@ class StoredService(ServiceRow):
 
 @dataclass(slots=True)
 class StoredHandler:
-    """The published definition of a handler."""
+    """The published definition of a handler, and whose it is; or one that a caller has proposed."""
 
     definition: HandlerDefinition
     published_at: float
+    owner: str = INSTALLATION
+    trusted_at: float | None = None
 
 
 class MemoryDatabase:
@@ -199,6 +203,9 @@ class MemoryDatabase:
         self.metric_samples: list[JobSample] = []
         self.receipts: dict[str, tuple[int, AttemptStatus]] = {}
         self.handlers: dict[tuple[str, str], StoredHandler] = {}
+        # Changes of contracts by name, actor and version; who trusts which actor with which handler.
+        self.handler_changes: dict[tuple[str, str, str], StoredHandler] = {}
+        self.handler_trust: dict[tuple[str, str], str] = {}
         self.is_queue_sorted = True
         self._listeners: dict[str, list[Callable[[str], None]]] = {}
         self._last = 0

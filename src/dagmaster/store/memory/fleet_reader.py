@@ -11,11 +11,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.diagnosis.context import FinishedAttempt, InFlightTask
+from dagmaster.engine.served_handlers import has_handler
 from dagmaster.engine.status import TERMINAL_NODE, Isolation, NodeStatus
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.read_store import DiagnosisFacts
 from dagmaster.records.fleet import FleetCounts, FleetRecord, QueueRecord
-from dagmaster.records.handlers import HandlerRecord
+from dagmaster.records.handlers import INSTALLATION, HandlerChange, HandlerRecord, describe_differences
 from dagmaster.store.fleet_state import (
     CRASH_KINDS,
     OVERDUE_SECONDS,
@@ -156,21 +157,35 @@ def read_handlers(
 
 
 def _handler_record(database: MemoryDatabase, name: str, live: Counter[tuple[str, str]]) -> HandlerRecord:
+    contracts = [stored for (of, _), stored in database.handlers.items() if of == name]
+    installed = [stored for stored in contracts if stored.owner == INSTALLATION]
     newest = sorted(
-        (stored for (of, _), stored in database.handlers.items() if of == name),
+        installed or contracts,
         key=lambda stored: (stored.published_at, stored.definition.version),
         reverse=True,
     )
     chosen = min(newest, key=lambda stored: live[name, stored.definition.version] == 0)
-    own_version = chosen.definition.version
+    own_version, contract = chosen.definition.version, json.loads(chosen.definition.document)
     return HandlerRecord.of_definition(
-        json.loads(chosen.definition.document),
+        contract,
         name=name,
         version=own_version,
         published_at=chosen.published_at,
         workers=live[name, own_version],
         other_versions=tuple(
             stored.definition.version for stored in newest if stored.definition.version != own_version
+        ),
+        owner=chosen.owner,
+        is_trusted=chosen.owner == INSTALLATION or chosen.trusted_at is not None,
+        changes=tuple(
+            HandlerChange(
+                actor=actor,
+                version=version,
+                proposed_at=stored.published_at,
+                differences=describe_differences(contract, json.loads(stored.definition.document)),
+            )
+            for (of, actor, version), stored in sorted(database.handler_changes.items())
+            if of == name
         ),
     )
 
@@ -288,7 +303,22 @@ def _in_flight_task(
         stop_requested_at=task.stop_requested_at,
         progress=None if task.progress is None else json.loads(task.progress),
         queue_position=_queue_position(database, task),
+        handler=task.handler,
+        untrusted_caller=None if task.worker_id is not None else _untrusted_caller(database, task.handler),
     )
+
+
+def _untrusted_caller(database: MemoryDatabase, handler: str) -> str | None:
+    """Return whose live workers offer a handler without being trusted with it, if no live worker has it."""
+    live = [row for row in database.workers.values() if row.stopped_at is None]
+    if any(has_handler(row.handlers, handler) for row in live):
+        return None
+    offers = [
+        row.remote.offer.actor
+        for row in live
+        if handler in row.untrusted and row.remote is not None and row.remote.offer is not None
+    ]
+    return min(offers, default=None)
 
 
 def _queue_position(database: MemoryDatabase, task: StoredTask) -> int | None:

@@ -12,6 +12,7 @@ from dagmaster.engine.status import AttemptStatus, NodeStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.store.memory.database import StoredService, add_event
+from dagmaster.store.memory.handler_contracts import MemoryHandlerContracts
 from dagmaster.store.memory.job_rows import claimed_job
 from dagmaster.store.memory.metrics import prune, roll_up
 from dagmaster.store.memory.reusable_results import MemoryReusableResults
@@ -181,6 +182,10 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
     async def prune_metrics(self, retention_seconds: float) -> int:
         """Forget old samples; return how many."""
         return prune(self._database, retention_seconds)
+
+    async def collect_handlers(self, older_than_seconds: float) -> int:
+        """Remove a batch of contracts of callers whose workers are gone; return how many."""
+        return await MemoryHandlerContracts(self._database).collect(older_than_seconds)
 
     async def release_stopped(self) -> int:
         released = self._database.finish_tasks(

@@ -9,6 +9,7 @@ from dagmaster.engine.status import Isolation
 from dagmaster.ports.remote_workers import HeldTask
 from dagmaster.store.claim_waiters import ClaimWaiters
 from dagmaster.store.memory.database import StoredService
+from dagmaster.store.memory.handler_contracts import MemoryHandlerContracts
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class MemoryRemoteWorkers:
         self._database = database
         self._ids = database.new_ids()
         self._waiters = ClaimWaiters()
+        self.contracts = MemoryHandlerContracts(database)
         database.listen("tasks", self._waiters.on_tasks)
 
     async def register(self, worker: NewWorker) -> str:
@@ -38,7 +40,7 @@ class MemoryRemoteWorkers:
         handlers = dict(worker.handlers)
         self._database.workers[worker_id] = StoredService(
             started_at=now, heartbeat_at=now, queues=worker.queues, concurrency=worker.concurrency,
-            handlers=handlers, remote=worker,
+            handlers=handlers, remote=worker, untrusted=_untrusted(worker, handlers),
         )  # fmt: skip
         return worker_id
 
@@ -48,7 +50,7 @@ class MemoryRemoteWorkers:
             return None
         if stored.remote.registered_by != registered_by:
             return None
-        return MemoryRemoteWorker(self._database, worker_id, stored.remote, self._waiters)
+        return MemoryRemoteWorker(self._database, worker_id, stored, self._waiters)
 
     async def receipt(self, task_id: str, token: int) -> AttemptStatus | None:
         reported_token, status = self._database.receipts.get(task_id, (None, None))
@@ -59,12 +61,12 @@ class MemoryRemoteWorker(MemoryWorkerStore):
     """A worker that speaks HTTP. It claims only tasks of its handlers."""
 
     def __init__(
-        self, database: MemoryDatabase, worker_id: str, worker: NewWorker, waiters: ClaimWaiters
+        self, database: MemoryDatabase, worker_id: str, stored: StoredService, waiters: ClaimWaiters
     ) -> None:
         super().__init__(database)
         self.worker_id = worker_id
-        self.handlers: Mapping[str, str] = worker.handlers
-        self._queues = frozenset(worker.queues)
+        self.handlers: Mapping[str, str] = stored.handlers
+        self._queues = frozenset(stored.queues)
         self._waiters = waiters
 
     @property
@@ -73,6 +75,19 @@ class MemoryRemoteWorker(MemoryWorkerStore):
 
     def waiting(self) -> AbstractContextManager[asyncio.Event]:
         return self._waiters.waiting((self._queues, frozenset(self.handlers)))
+
+    async def refresh_handlers(self) -> None:
+        """Read which handlers the worker may have now."""
+        stored = self._database.workers[self.worker_id]
+        if stored.remote is None or stored.remote.offer is None:
+            return
+        offer, contracts = stored.remote.offer, MemoryHandlerContracts(self._database)
+        offered = stored.remote.offered.items()
+        stored.handlers = {
+            name: version for name, version in offered if contracts.may_have(name, offer.actor, offer.named)
+        }
+        stored.untrusted = _untrusted(stored.remote, stored.handlers)
+        self.handlers = stored.handlers
 
     async def renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
         return self._renew(held)
@@ -132,3 +147,8 @@ class MemoryRemoteWorker(MemoryWorkerStore):
             for task in queued
             if task.worker_id == self.worker_id
         ]
+
+
+def _untrusted(worker: NewWorker, handlers: Mapping[str, str]) -> frozenset[str]:
+    """Return the handlers that a worker offers and may not have."""
+    return frozenset(worker.offered.keys() - handlers.keys())

@@ -12,6 +12,7 @@ from dagmaster.ports.read_records import LogRecord
 from dagmaster.ports.run_queues import is_run_queue, is_served
 from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, DrainRequest, HeartbeatAnswer
 from dagmaster.ports.task_source import ClaimedTask
+from dagmaster.records.handlers import INSTALLATION
 from dagmaster.store.foreign_handlers import ForeignHandlers
 from dagmaster.store.memory.added_nodes import MemoryTaskNodes, stage
 from dagmaster.store.memory.database import StoredCheckpoint, StoredHandler, StoredLog, StoredService
@@ -68,7 +69,8 @@ class MemoryWorkerStore(MemoryTaskNodes):
         for definition in definitions:
             key = (definition.name, definition.version)
             stored = database.handlers.get(key)
-            if stored is None or stored.definition.content_hash != definition.content_hash:
+            is_same = stored is not None and stored.definition.content_hash == definition.content_hash
+            if stored is None or not is_same or stored.owner != INSTALLATION:
                 database.handlers[key] = StoredHandler(definition, database.clock.now())
 
     def _on_tasks(self, queue: str) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.ports.api_keys import ApiKeyRecord, Scope
+from dagmaster.ports.api_keys import ApiKeyRecord, BrowserSession, Caller, KeyLimits, Namespace, Scope
 from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import asyncpg
 
@@ -61,29 +63,88 @@ class PostgresApiKeyStore:
         row = await self._connection.row(_SQL["revoke"], {"key_id": key_id, **entry_columns(audit)})
         return None if row is None else _record(row)
 
+    async def start_session(self, session: BrowserSession, digest: str) -> None:
+        """Store a session or a link."""
+        caller = session.caller
+        params = {
+            "session_id": session.session_id, "digest": digest, "is_link": session.is_link,
+            "key_id": caller.key_id, "name": caller.name, "namespace": caller.namespace.value,
+            "scopes": ",".join(sorted(caller.scopes)), "expires_at": session.expires_at,
+        }  # fmt: skip
+        await self._connection.fetch(_SQL["start_session"], params)
+
+    async def find_session(self, digest: str) -> tuple[BrowserSession, float] | None:
+        row = await self._connection.row(_SQL["find_session"], {"digest": digest})
+        return None if row is None else (_session(row), row["now"])
+
+    async def take_link(self, digest: str) -> BrowserSession | None:
+        row = await self._connection.row(_SQL["take_link"], {"digest": digest})
+        return None if row is None else replace(_session(row), ended_at=None)
+
+    async def sessions(self) -> Sequence[BrowserSession]:
+        return [_session(row) for row in await self._connection.fetch(_SQL["sessions"], {})]
+
+    async def end_session(
+        self, session_id: str, *, audit: Sequence[AuditEntry] = ()
+    ) -> BrowserSession | None:
+        row = await self._connection.row(
+            _SQL["end_session"], {"session_id": session_id, **entry_columns(audit)}
+        )
+        return None if row is None else _session(row)
+
     async def mark_used(self, key_ids: Sequence[str]) -> None:
         await self._connection.fetch(_SQL["mark_used"], {"key_ids": list(key_ids)})
 
 
 def _columns(record: ApiKeyRecord, digest: str) -> dict[str, Any]:
+    limits = record.limits
     return {
         "key_id": record.key_id,
-        "digest": digest,
+        "digest": f"narrowed:{digest}" if limits else digest,
         "name": record.name,
         "scopes": ",".join(sorted(record.scopes)),
         "created_by": record.created_by,
         "expires_at": record.expires_at,
+        "queues": list(limits.queues),
+        "handlers": list(limits.handlers),
+        "workflows": list(limits.workflows),
+        "is_own": limits.is_own,
+        "is_local": record.namespace is Namespace.USER,
     }
 
 
-def _record(row: asyncpg.Record) -> ApiKeyRecord:
+def _record(row: Mapping[str, Any] | asyncpg.Record) -> ApiKeyRecord:
     return ApiKeyRecord(
         key_id=row["key_id"],
         name=row["name"],
         scopes=frozenset(map(Scope, row["scopes"].split(","))),
+        namespace=Namespace.USER if row["is_local"] else Namespace.KEY,
+        limits=KeyLimits(
+            queues=tuple(row["queues"]),
+            handlers=tuple(row["handlers"]),
+            workflows=tuple(row["workflows"]),
+            is_own=row["is_own"],
+        ),
         created_at=row["created_at"],
         created_by=row["created_by"],
         expires_at=row["expires_at"],
         revoked_at=row["revoked_at"],
         last_used_at=row["last_used_at"],
+    )
+
+
+def _session(row: asyncpg.Record) -> BrowserSession:
+    return BrowserSession(
+        session_id=row["session_id"],
+        caller=Caller(
+            key_id=row["key_id"],
+            name=row["name"],
+            scopes=frozenset(map(Scope, row["scopes"].split(","))),
+            namespace=Namespace(row["namespace"]),
+        ),
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        is_link=row["is_link"],
+        key=None if row["key"] is None else _record(json.loads(row["key"])),
+        ended_at=row["ended_at"],
     )

@@ -13,6 +13,7 @@ from dagmaster.ports.job_records import Accepted
 from dagmaster.store.postgres.added_nodes import copies_of, reserve_batch, unique_ids
 from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
 from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.handler_contracts import PostgresHandlerContracts
 from dagmaster.store.postgres.job_columns import submitted_row
 from dagmaster.store.postgres.job_list import bigint
 from dagmaster.store.postgres.machine_id_lease import Identity
@@ -61,6 +62,7 @@ class PostgresClientStore:
     def __init__(self, config: DatabaseConfig, name: str = "dagmaster client") -> None:
         self.session = Connection(config, name)
         self.identity = Identity(self.session)
+        self.contracts = PostgresHandlerContracts(self.session)
         self._leasing = asyncio.Lock()
 
     async def open(self) -> None:

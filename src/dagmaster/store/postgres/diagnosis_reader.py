@@ -47,6 +47,9 @@ async def read_diagnosis(
         pool, {row["worker_id"] for row in in_flight if row["worker_id"] is not None}, worker_lease_seconds
     )
     positions, queue_states = await _read_queues(pool, job_id, in_flight, workers)
+    waiting = sorted({row["handler"] for row in in_flight if row["worker_id"] is None})
+    offers = await pool.fetch(_SQL["untrusted_offers"], {"names": waiting}) if waiting else []
+    untrusted = {row["name"]: row["caller"] for row in offers}
     cancel = await pool.row(_SQL["cancelled_by"], params) if job["cancel_requested"] else None
     return DiagnosisFacts(
         job=job_row(job),
@@ -57,7 +60,10 @@ async def read_diagnosis(
         advance_failure=advance_failure(json.loads(job["counters"] or "{}"), str(job_id), job["now"]),
         cancelled_by=None if cancel is None else cancel["by"],
         cancelled_at=job["cancelled_at"],
-        tasks={row["node_id"]: _task(row, workers, positions, worker_lease_seconds) for row in in_flight},
+        tasks={
+            row["node_id"]: _task(row, workers, positions, untrusted, worker_lease_seconds)
+            for row in in_flight
+        },
         reports=_attempts(await pool.fetch(_SQL["reports"], params)),
         attempts=_attempts(await pool.fetch(_SQL["attempts"], params)),
         queues=queue_states,
@@ -89,6 +95,7 @@ def _task(
     row: Record,
     workers: Mapping[str, Registration],
     positions: Mapping[int, int],
+    untrusted: Mapping[str, str],
     worker_lease_seconds: float,
 ) -> InFlightTask:
     worker_id = row["worker_id"]
@@ -107,6 +114,8 @@ def _task(
         stop_requested_at=row["stop_requested_at"],
         progress=None if row["progress"] is None else json.loads(row["progress"]),
         queue_position=positions.get(row["task_id"]),
+        handler=row["handler"],
+        untrusted_caller=untrusted.get(row["handler"]) if worker_id is None else None,
     )
 
 

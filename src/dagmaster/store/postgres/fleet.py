@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.records.fleet import FleetRecord, QueueRecord
-from dagmaster.records.handlers import HandlerRecord
+from dagmaster.records.handlers import HandlerChange, HandlerRecord, describe_differences
 from dagmaster.store.fleet_state import (
     CRASH_KINDS,
     MAX_STOPPED,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 
 _SQL = queries("fleet")
+_CONTRACTS = queries("handlers")
 _NONE: Final = ClaimedTasks(0)
 
 
@@ -84,6 +85,9 @@ async def read_handlers(
     if not is_storable(last):
         return []
     params = {"after": last, "limit": limit, "lease_seconds": worker_lease_seconds}
+    rows = await pool.fetch(_SQL["handlers"], params)
+    names = [row["name"] for row in rows]
+    changes = await pool.fetch(_CONTRACTS["changes"], {"names": names}) if names else []
     return [
         HandlerRecord.of_definition(
             json.loads(row["definition"]),
@@ -92,9 +96,22 @@ async def read_handlers(
             published_at=row["published_at"],
             workers=row["workers"],
             other_versions=tuple(json.loads(row["versions"])[1:]),
+            owner=row["owner"],
+            is_trusted=row["is_trusted"],
+            changes=tuple(_change(row, change) for change in changes if change["name"] == row["name"]),
         )
-        for row in await pool.fetch(_SQL["handlers"], params)
+        for row in rows
     ]
+
+
+def _change(contract: Record, row: Record) -> HandlerChange:
+    before, after = json.loads(contract["definition"]), json.loads(row["definition"])
+    return HandlerChange(
+        actor=row["actor"],
+        version=row["version"],
+        proposed_at=row["proposed_at"],
+        differences=describe_differences(before, after),
+    )
 
 
 def registration_of(row: Record | Mapping[str, Any], lease_seconds: float) -> Registration:

@@ -17,6 +17,7 @@ from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.turn_records import Command, TaskResult
 from dagmaster.store.output_sizes import sum_sizes
 from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.handler_contracts import PostgresHandlerContracts
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.metric_rollups import MetricRollups
 from dagmaster.store.postgres.named_queries import queries, split_ids
@@ -68,6 +69,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         # expire.
         self._chores = Connection(config, f"{name}, chores", async_commit=True)
         self._rollups = MetricRollups(self._chores)
+        self._contracts = PostgresHandlerContracts(self._chores)
         self.sessions = (self._turns, self._reads, self._side, self._chores)
         self.identity = Identity(self._side)
         self.owner_id = 0
@@ -156,6 +158,10 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
 
     async def prune_metrics(self, retention_seconds: float) -> int:
         return await self._rollups.prune(self.owner_id, retention_seconds)
+
+    async def collect_handlers(self, older_than_seconds: float) -> int:
+        """Remove a batch of contracts of callers whose workers are gone; return how many."""
+        return await self._contracts.collect(older_than_seconds)
 
     async def release_jobs(self) -> int:
         row = await self._turns.row(_SQL["release_jobs"], {"owner_id": self.owner_id})

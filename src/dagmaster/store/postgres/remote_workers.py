@@ -12,6 +12,7 @@ from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.remote_workers import HeldTask
 from dagmaster.store.claim_waiters import ClaimWaiters
+from dagmaster.store.postgres.handler_contracts import PostgresHandlerContracts
 from dagmaster.store.postgres.job_list import bigint, first_id
 from dagmaster.store.postgres.named_queries import queries, split_ids
 from dagmaster.store.postgres.worker_store import (
@@ -32,10 +33,13 @@ if TYPE_CHECKING:
 
 _SQL = queries("worker")
 _REMOTE = queries("remote_workers")
+_CONTRACTS = queries("handlers")
 _CLAIM: Final = claim_query("ready", "holds_no_exclusive")
 _CLAIM_EXCLUSIVE: Final = claim_query("ready_exclusive", "is_idle")
 RECEIPT_SECONDS: Final = 3 * 86_400.0
 """How long after its dispatch the receipt of a task is kept at least. A task runs for a day at most."""
+REFRESH_SECONDS: Final = 5.0
+"""How long a worker keeps the handlers that it had: as long as a revoked key may be used."""
 FORGET_SECONDS: Final = 600.0
 """After this time without a request, a server forgets a worker, and reads it again when it is asked for
 it."""
@@ -50,6 +54,7 @@ class PostgresRemoteWorkers:
     def __init__(self, config: DatabaseConfig) -> None:
         self._config = config
         self.connections = WorkerConnections(config, "dagmaster server, workers")
+        self.contracts = PostgresHandlerContracts(self.connections.side)
         self._waiters = ClaimWaiters()
         self._workers: dict[tuple[int, str], PostgresRemoteWorker] = {}
         self._leasing = asyncio.Lock()
@@ -68,7 +73,7 @@ class PostgresRemoteWorkers:
             "worker_id": worker_id, "host": worker.host, "pid": worker.pid, "version": worker.version,
             "queues": list(worker.queues), "concurrency": worker.concurrency,
             "handlers": json.dumps(dict(worker.handlers)), "registered_by": worker.registered_by,
-            "secret_digest": None, "previous_id": None,
+            "secret_digest": None, "previous_id": None, "offered": _offered(worker),
         }  # fmt: skip
         await self.connections.side.fetch(_SQL["register"], params)
         await self._remember(worker_id, worker.registered_by, worker.queues, worker.handlers)
@@ -135,6 +140,7 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         self.handlers: Mapping[str, str] = {}
         self.key = (0, "")
         self.used_at = time.monotonic()
+        self._refresh_at = 0.0
         self._workers, self._waiters = workers, waiters
 
     def attach(
@@ -169,6 +175,15 @@ class PostgresRemoteWorker(PostgresWorkerStore):
     async def claim_exclusive(self) -> ClaimedTask | None:
         tasks = await self._claim(_CLAIM_EXCLUSIVE, {"queues": self._queues}, lock=_REMOTE["lock_claims"])
         return next(iter(tasks), None)
+
+    async def refresh_handlers(self) -> None:
+        """Read which handlers the worker may have now, unless that was read a moment ago."""
+        if time.monotonic() < self._refresh_at:
+            return
+        self._refresh_at = time.monotonic() + REFRESH_SECONDS
+        row = await self._side.row(_CONTRACTS["refresh_handlers"], {"worker_id": self.worker_id})
+        if row is not None:
+            self.handlers = json.loads(row["handlers"])
 
     async def renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
         return await self._renew(held)
@@ -223,3 +238,11 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         """Release all claimed tasks and deregister. The connections belong to the server, and stay."""
         await self.release_all()
         self._workers.forget(self)
+
+
+def _offered(worker: NewWorker) -> str | None:
+    """Return what a worker offers, as it is stored."""
+    offer = worker.offer
+    if offer is None:
+        return None
+    return json.dumps({"actor": offer.actor, "named": list(offer.named), "handlers": worker.offered})

@@ -129,7 +129,7 @@ class PostgresWorkerStore(PostgresTaskNodes):
             "worker_id": worker_id, "host": socket.gethostname(), "pid": os.getpid(),
             "version": version("dagmaster"), "queues": self._queues, "concurrency": concurrency,
             "handlers": json.dumps(dict(handlers or {})), "registered_by": None,
-            "secret_digest": self._role.digest, "previous_id": self.worker_id,
+            "secret_digest": self._role.digest, "previous_id": self.worker_id, "offered": None,
         }  # fmt: skip
         await self._side.fetch(_SQL["register"], params)
         # Not before: if the statement fails, the next try has to find the row with the request to drain.

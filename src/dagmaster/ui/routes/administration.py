@@ -28,6 +28,7 @@ from dagmaster.http.services import App, Caller, HttpServices, Origin, Services
 from dagmaster.ports.api_keys import Caller as CallerRecord
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import AuditFilter
+from dagmaster.ports.job_options import MAX_ACTOR
 from dagmaster.ui.notices import Notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
 from dagmaster.ui.pages.audit import AuditQuery, audit_page
@@ -105,7 +106,7 @@ async def revoke(services: Services, origin: Origin, key_id: KeyId) -> Response:
 async def audit(
     request: Request,
     services: Services,
-    actor: Annotated[str, Query(max_length=MAX_NAME)] = "",
+    actor: Annotated[str, Query(max_length=MAX_ACTOR)] = "",
     action: Annotated[str, Query(max_length=100)] = "",
     object_kind: Annotated[str, Query(max_length=100)] = "",
     object_id: Annotated[str, Query(max_length=MAX_ID)] = "",

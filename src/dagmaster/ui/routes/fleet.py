@@ -50,7 +50,7 @@ async def drain(app: App, caller: Caller, service_id: ServiceId, form: FormField
             f"grace_seconds: one of {', '.join(value for value, _ in GRACE_CHOICES if value)}, or empty"
         )
     result = await drain_service(
-        app, service_id, sent_by=caller.name, grace_seconds=float(text) if text else None
+        app, service_id, sent_by=caller.actor, grace_seconds=float(text) if text else None
     )
     return see_other("/ui/fleet", Notice(f"{result.sentence[:1].upper()}{result.sentence[1:]}."))
 
@@ -64,5 +64,5 @@ async def confirm_undrain(request: Request, app: App, service_id: ServiceId) -> 
 @routes.post("/ui/fleet/{service_id}/undrain", Scope.OPERATE)
 async def undrain(app: App, caller: Caller, service_id: ServiceId) -> Response:
     """Let a service claim again."""
-    result = await undrain_service(app, service_id, sent_by=caller.name)
+    result = await undrain_service(app, service_id, sent_by=caller.actor)
     return see_other("/ui/fleet", Notice(f"{result.sentence[:1].upper()}{result.sentence[1:]}."))

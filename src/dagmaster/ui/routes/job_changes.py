@@ -54,7 +54,7 @@ async def confirm_cancel(request: Request, app: App, job_id: JobId) -> Response:
 async def cancel(app: App, caller: Caller, job_id: JobId, form: FormFields) -> Response:
     """Cancel a job."""
     comment = form.text("comment", max_length=MAX_COMMENT)
-    result = await cancel_job(app, job_id, sent_by=caller.name, comment=comment)
+    result = await cancel_job(app, job_id, sent_by=caller.actor, comment=comment)
     return see_other(job_path(job_id), command_notice(result))
 
 
@@ -73,14 +73,14 @@ async def confirm_retry_nodes(request: Request, app: App, job_id: JobId, node_id
 @routes.post("/ui/jobs/{job_id}/cancel-nodes", Scope.OPERATE)
 async def cancel_some_nodes(app: App, caller: Caller, job_id: JobId, form: FormFields) -> Response:
     """Cancel nodes."""
-    result = await cancel_nodes(app, job_id, form.texts("node_id"), sent_by=caller.name)
+    result = await cancel_nodes(app, job_id, form.texts("node_id"), sent_by=caller.actor)
     return _return_to_origin(job_id, form, result)
 
 
 @routes.post("/ui/jobs/{job_id}/retry-nodes", Scope.OPERATE)
 async def retry_some_nodes(app: App, caller: Caller, job_id: JobId, form: FormFields) -> Response:
     """Run nodes again."""
-    result = await retry_nodes(app, job_id, form.texts("node_id"), sent_by=caller.name)
+    result = await retry_nodes(app, job_id, form.texts("node_id"), sent_by=caller.actor)
     return _return_to_origin(job_id, form, result)
 
 
@@ -105,14 +105,14 @@ async def plan(
     """Show what a resume would reuse, run again, and what is not possible."""
     nodes = tuple(from_node or ())
     (job,) = await show_jobs(app, [job_id])
-    planned = await plan_resume(app, job_id, ResumeRequest(sent_by=caller.name, from_nodes=nodes))
+    planned = await plan_resume(app, job_id, ResumeRequest(sent_by=caller.actor, from_nodes=nodes))
     return render(request, "plan.html", plan_page(planned, job, nodes=nodes))
 
 
 @routes.post("/ui/jobs/{job_id}/resume", Scope.OPERATE)
 async def resume(app: App, caller: Caller, job_id: JobId, form: FormFields) -> Response:
     """Resume a job."""
-    request = ResumeRequest(sent_by=caller.name, from_nodes=tuple(form.texts("from_node")))
+    request = ResumeRequest(sent_by=caller.actor, from_nodes=tuple(form.texts("from_node")))
     result = await resume_job(app, job_id, request)
     if isinstance(result, SubmitResult):
         return see_other(job_path(result.job_id or job_id), Notice(f"Resumed as job {result.job_id}."))

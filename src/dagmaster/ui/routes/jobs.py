@@ -85,9 +85,9 @@ async def change_bulk(app: App, caller: Caller, form: FormFields) -> Response:
     for job_id in job_ids:
         try:
             if action == "cancel":
-                await cancel_job(app, job_id, sent_by=caller.name, wait_seconds=0.0)
+                await cancel_job(app, job_id, sent_by=caller.actor, wait_seconds=0.0)
             else:
-                await resume_job(app, job_id, ResumeRequest(sent_by=caller.name), wait_seconds=0.0)
+                await resume_job(app, job_id, ResumeRequest(sent_by=caller.actor), wait_seconds=0.0)
         except DagmasterError as error:
             problems.append(f"{job_id}: {error}")
     return see_other("/ui/jobs", _bulk_notice(action, len(job_ids) - len(problems), problems))

@@ -9,8 +9,9 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagmaster.errors import Category, DagmasterError, LoginRejected
-from dagmaster.http.auth import KeyChecker
+from dagmaster.application.browser_sessions import LINK_PREFIX, SESSION_SECONDS
+from dagmaster.errors import Category, DagmasterError
+from dagmaster.http.auth import KeyChecker, check_login
 from dagmaster.ports.api_keys import SUBJECT_PREFIX
 from dagmaster.ports.browser_login import BrowserLogin
 from dagmaster.ui.notices import Notice
@@ -18,11 +19,11 @@ from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
 from dagmaster.ui.pages.login import LoginPage
 from dagmaster.ui.pages.messages import ForwardPage, sentence_of
 from dagmaster.ui.rendering import render
-from dagmaster.ui.sessions import HOME, LOGIN, end_session, safe_target, session_key, start_session
+from dagmaster.ui.sessions import HOME, LOGIN, end_session, keep_session, safe_target, session_key
 
 routes = PageRoutes()
 MAX_KEY = 8_000
-"""The longest key or token of a form: what a cookie can hold is shorter, and `start_session` says so."""
+"""The longest key or token of a form."""
 
 
 @routes.get("/ui/login", None)
@@ -35,14 +36,16 @@ async def show(
 
 @routes.post("/ui/login", None)
 async def log_in(request: Request, form: FormFields) -> Response:
-    """Check a key and keep it in the browser."""
+    """Check a key, or the code of a link, and start a session."""
     target = safe_target(form.text("next"))
     checker: KeyChecker = request.app.state.keys
     key = form.text("key", max_length=MAX_KEY).strip()
     response = see_other(target)
     try:
-        await checker.caller(key)
-        start_session(response, key, is_secure=request.url.scheme == "https")
+        caller = await check_login(request, key)
+        session_id = await checker.start_session(caller, SESSION_SECONDS)
+        is_secure = request.url.scheme == "https"
+        keep_session(response, session_id, is_secure=is_secure, seconds=SESSION_SECONDS)
     except DagmasterError as error:
         if error.category is not Category.UNAUTHENTICATED:
             raise
@@ -54,8 +57,12 @@ async def log_in(request: Request, form: FormFields) -> Response:
 
 @routes.post("/ui/logout", None)
 async def log_out(request: Request) -> Response:
-    """Forget the key or token; a session of the identity provider also ends there."""
+    """End the session; that of the identity provider also ends there."""
     address = await _provider_logout(request)
+    key = session_key(request)
+    if key is not None:
+        checker: KeyChecker = request.app.state.keys
+        await checker.end_session(key)
     if address is None:
         response = see_other(LOGIN, Notice("You are logged out."))
     else:
@@ -89,7 +96,7 @@ async def _provider_logout(request: Request) -> str | None:
     if login is None or key is None:
         return None
     try:
-        caller = await checker.caller(key)
+        caller = await checker.session_caller(key)
     except DagmasterError:
         return None
     return await login.logout_address() if caller.key_id.startswith(SUBJECT_PREFIX) else None
@@ -98,7 +105,7 @@ async def _provider_logout(request: Request) -> str | None:
 def _explain(key: str, error: DagmasterError) -> str:
     if not key:
         return "Enter a key."
-    if isinstance(error, LoginRejected):
+    if key.startswith(LINK_PREFIX):
         return sentence_of(str(error))
     return (
         "This key is not known here, or it has expired or was revoked."

@@ -16,13 +16,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from dagmaster.errors import OUTCOMES, DagmasterError, PageNotFound
+from dagmaster.http.auth import KeyChecker
 from dagmaster.http.origins import is_own_fetch
 from dagmaster.ports.browser_login import BrowserLogin
 from dagmaster.ui.page_routes import PageRoutes, see_other
 from dagmaster.ui.pages.messages import ForwardPage, sentence_of
 from dagmaster.ui.rendering import render
 from dagmaster.ui.routes.login import login_page
-from dagmaster.ui.sessions import HOME, LOGIN, safe_target, start_session
+from dagmaster.ui.sessions import HOME, LOGIN, keep_session, safe_target
 
 routes = PageRoutes()
 TICKET_COOKIE: Final = "dagmaster_login"
@@ -74,7 +75,9 @@ async def finish(request: Request, login: Login) -> Response:
         # No redirect: it would be part of the way from the provider's site, on which a browser holds a cookie
         # with SameSite=Strict back.
         response = render(request, "forward.html", ForwardPage(target=safe_target(finished.target)))
-        start_session(response, finished.token, is_secure=_is_secure(login), seconds=finished.seconds)
+        checker: KeyChecker = request.app.state.keys
+        session_id = await checker.start_session(await checker.caller(finished.token), finished.seconds)
+        keep_session(response, session_id, is_secure=_is_secure(login), seconds=finished.seconds)
     except DagmasterError as error:
         return _show_failure(request, error)
     response.delete_cookie(_cookie_name(login), httponly=True, samesite="lax", secure=_is_secure(login))

@@ -63,7 +63,7 @@ async def plan(request: Request, app: App, job_id: JobId, node_id: NodeId) -> Re
 @routes.post("/ui/jobs/{job_id}/nodes/{node_id}/retry", Scope.OPERATE)
 async def retry(app: App, caller: Caller, job_id: JobId, node_id: NodeId) -> Response:
     """Run a node again."""
-    result = await retry_node(app, job_id, node_id, sent_by=caller.name)
+    result = await retry_node(app, job_id, node_id, sent_by=caller.actor)
     return see_other(node_path(job_id, node_id), command_notice(result))
 
 
@@ -71,7 +71,7 @@ async def retry(app: App, caller: Caller, job_id: JobId, node_id: NodeId) -> Res
 async def approve(app: App, caller: Caller, job_id: JobId, node_id: NodeId, form: FormFields) -> Response:
     """Approve an approval that waits."""
     comment = form.text("comment", max_length=MAX_COMMENT)
-    result = await approve_node(app, job_id, node_id, sent_by=caller.name, comment=comment)
+    result = await approve_node(app, job_id, node_id, sent_by=caller.actor, comment=comment)
     return see_other(job_path(job_id), command_notice(result))
 
 
@@ -79,7 +79,7 @@ async def approve(app: App, caller: Caller, job_id: JobId, node_id: NodeId, form
 async def reject(app: App, caller: Caller, job_id: JobId, node_id: NodeId, form: FormFields) -> Response:
     """Reject an approval that waits."""
     comment = form.text("comment", max_length=MAX_COMMENT)
-    result = await reject_node(app, job_id, node_id, sent_by=caller.name, comment=comment)
+    result = await reject_node(app, job_id, node_id, sent_by=caller.actor, comment=comment)
     return see_other(job_path(job_id), command_notice(result))
 
 
@@ -89,7 +89,7 @@ async def signal(
 ) -> Response:
     """Send a signal to the nodes that wait for it."""
     payload = _parse_payload(form.text("payload", max_length=MAX_PAYLOAD))
-    result = await send_signal(app, job_id, name, payload, sent_by=caller.name)
+    result = await send_signal(app, job_id, name, payload, sent_by=caller.actor)
     return see_other(job_path(job_id), command_notice(result))
 
 

@@ -40,7 +40,7 @@ function start() {
   // It exists on https and on this machine only. What it is for works at the next visit.
   navigator.serviceWorker?.register(new URL("offline-worker.js", import.meta.url), { scope: "/ui/" }).catch(() => {});
   if (document.querySelector("[data-retry]")) setTimeout(() => location.reload(), RETRY_SECONDS * 1000);
-  if (location.hash.startsWith("#key=")) location.replace(`/ui/login${location.hash}`);
+  if (location.hash.startsWith("#login=")) location.replace(`/ui/login${location.hash}`);
 }
 
 function onClick(event) {

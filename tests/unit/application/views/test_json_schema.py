@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from dagmaster.application import api_keys, progress, submission, submission_plan, views
+from dagmaster.application import api_keys, browser_sessions, progress, submission, submission_plan, views
 from dagmaster.application.audit_trail import list_changes
 from dagmaster.application.commands import control, publication, resume, validation
 from dagmaster.application.commands.validation import validate_text
@@ -189,6 +189,7 @@ QUERIES: dict[str, Any] = {
     "NodeWhyView": lambda app: why_node(app, "7", "after"),
     "NewApiKeyView": lambda _: new_key(),
     "ApiKeyView": lambda _: revoked_key(),
+    "BrowserSessionView": lambda _: ended_session(),
     "JobProgressReportView": lambda app: progress.report_progress(app, "7"),
     "NodeProgressReportView": lambda app: progress.report_node_progress(app, "7", "tiles"),
     "OrchestratorStatusView": fleet.orchestrator_status,
@@ -237,6 +238,14 @@ async def new_key(keys: MemoryApiKeyStore | None = None) -> views.NewApiKeyView:
     return await api_keys.create_key(
         keys, "ada", list(Scope), origin=ChangeOrigin(actor="bob"), now=1_800_000_000.0, days=1
     )
+
+
+async def ended_session() -> views.BrowserSessionView:
+    keys = MemoryApiKeyStore()
+    caller = await api_keys.find_caller(keys, (await new_key(keys)).key)
+    await browser_sessions.start_session(keys, caller)
+    (session,) = await browser_sessions.list_sessions(keys)
+    return await browser_sessions.revoke_session(keys, session.session_id, origin=ChangeOrigin(actor="bob"))
 
 
 async def revoked_key() -> views.ApiKeyView:
@@ -365,6 +374,8 @@ def test_every_view_is_validated_by_some_query():
     shown -= {name for name in shown if name.startswith(("Planned", "ResumePlan", "SubmissionPlan"))}
     # Results of commands about graphs in code: validated below, and in tests/unit/http/test_graphs_api.py.
     shown -= {"AddedNodesView", "ReleasedHoldView", "GraphTaskView", "GraphDependencyView"}
+    # In tests/unit/http/test_handlers_api.py.
+    shown -= {"HandlerTrustView"}
     assert shown <= reached, "add a query that returns it to QUERIES"
 
 

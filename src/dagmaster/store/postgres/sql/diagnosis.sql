@@ -22,13 +22,26 @@ WHERE j.id = :job_id
 SELECT n.node_id, n.status, n.skip_reason, n.attempt, n.failed_attempts, n.lost_attempts, n.shared_losses, n.parent_node_id,
        n.fan_out_index, n.source_count, n.expanded_count, n.stopped, n.upstream_node_id, n.branch,
        extract(epoch FROM n.wake_at)::float8 AS wake_at, n.finished_seq, n.error, n.fingerprint, n.handler_version,
-       q.task_id, q.queue, q.worker_id, q.progress, extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
+       q.task_id, q.queue, q.handler, q.worker_id, q.progress, extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
        extract(epoch FROM q.claimed_at)::float8 AS claimed_at, extract(epoch FROM q.started_at)::float8 AS started_at,
        extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at
 FROM dag_node_states n
 LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q
                    WHERE n.status = 'DISPATCHED' AND q.task_id = n.task_id LIMIT 1) q ON true
 WHERE n.job_id = :job_id
+
+-- name: untrusted_offers
+-- The handlers among these that live workers offer and none may have, with a caller whose workers offer them.
+SELECT n.name, (SELECT min(w.offered ->> 'actor') FROM dag_workers w
+                WHERE w.stopped_at IS NULL AND jsonb_exists(w.offered -> 'handlers', n.name)) AS caller
+FROM unnest(:names::text[]) AS n (name)
+WHERE EXISTS (SELECT FROM dag_workers w
+              WHERE w.stopped_at IS NULL AND jsonb_exists(w.offered -> 'handlers', n.name))
+  AND NOT EXISTS (SELECT FROM dag_workers w
+                  WHERE w.stopped_at IS NULL
+                    AND (jsonb_exists(w.handlers, n.name)
+                         OR EXISTS (SELECT FROM jsonb_object_keys(w.handlers) AS package (name)
+                                  WHERE right(package.name, 2) = '.*' AND starts_with(n.name, left(package.name, -1)))))
 
 -- name: attempts
 -- The last attempt of each finished node, and where it ran. By key, whatever the statistics say: a join of 100,000 nodes took over 30 s.

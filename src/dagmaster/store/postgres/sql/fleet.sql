@@ -82,7 +82,7 @@ SELECT count(*) AS jobs FROM dag_jobs WHERE owner_id IS NULL AND status IN ('PEN
 
 -- name: handlers
 -- Published handlers by name, each in one version: that of live workers, else the last published one. `versions`: all of
--- them in this order.
+-- them in this order. Of a name that the installation has taken over, only its own.
 WITH live AS (
     SELECT h.key AS name, h.value AS version, count(*) AS workers
     FROM dag_workers w CROSS JOIN LATERAL jsonb_each_text(w.handlers) h
@@ -92,16 +92,16 @@ WITH live AS (
 names AS (
     SELECT DISTINCT h.name FROM dag_handlers h WHERE h.name > :after::text ORDER BY h.name LIMIT :limit::bigint
 )
-SELECT n.name, v.version, v.definition, v.published_at, v.workers,
+SELECT n.name, v.version, v.definition, v.published_at, v.workers, v.owner, v.is_trusted,
        (SELECT json_agg(o.version ORDER BY o.version <> v.version, o.published_at DESC, o.version DESC)
-        FROM dag_handlers o WHERE o.name = n.name) AS versions
+        FROM dag_handlers o WHERE o.name = n.name AND o.owner = v.owner) AS versions
 FROM names n
 CROSS JOIN LATERAL (
-    SELECT h.version, h.definition, extract(epoch FROM h.published_at)::float8 AS published_at,
-           coalesce(l.workers, 0) AS workers
+    SELECT h.version, h.definition, extract(epoch FROM h.published_at)::float8 AS published_at, h.owner,
+           h.owner = 'installation' OR h.trusted_at IS NOT NULL AS is_trusted, coalesce(l.workers, 0) AS workers
     FROM dag_handlers h LEFT JOIN live l ON l.name = h.name AND l.version = h.version
     WHERE h.name = n.name
-    ORDER BY l.workers IS NULL, h.published_at DESC, h.version DESC
+    ORDER BY h.owner <> 'installation', l.workers IS NULL, h.published_at DESC, h.version DESC
     LIMIT 1
 ) v
 ORDER BY n.name

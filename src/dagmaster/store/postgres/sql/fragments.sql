@@ -67,7 +67,14 @@ ORDER BY t.at DESC, t.job_id DESC, t.seq DESC
 -- The columns of a key.
 key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM created_at)::float8 AS created_at, created_by,
        extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at,
-       extract(epoch FROM last_used_at)::float8 AS last_used_at, extract(epoch FROM clock())::float8 AS now
+       extract(epoch FROM last_used_at)::float8 AS last_used_at, extract(epoch FROM clock())::float8 AS now,
+       queues, handlers, workflows, is_own, is_local
+
+-- name: browser_session
+-- The columns of a session.
+s.session_id, s.is_link, s.key_id, s.name, s.namespace, array_to_string(s.scopes, ',') AS scopes,
+       extract(epoch FROM s.created_at)::float8 AS created_at, extract(epoch FROM s.expires_at)::float8 AS expires_at,
+       extract(epoch FROM s.ended_at)::float8 AS ended_at
 
 -- name: audit_entries
 -- The entries of the audit trail that a statement stores with its change.

@@ -1,30 +1,173 @@
--- The statements by which workers publish their handlers.
+-- The contracts of handlers: published by workers, changed and trusted by administrators, collected by a chore.
 
 -- name: unpublished_handlers
--- The handlers whose definition is not published, or is another one.
+-- The handlers whose definition is not published by the installation, or is another one.
 SELECT n.name, n.version
 FROM unnest(:names::text[], :versions::text[], :hashes::text[]) AS n (name, version, content_hash)
 LEFT JOIN LATERAL (SELECT h.content_hash FROM dag_handlers h
-                   WHERE h.name = n.name AND h.version = n.version LIMIT 1) h ON true
+                   WHERE h.name = n.name AND h.version = n.version AND h.owner = 'installation' LIMIT 1) h ON true
 WHERE h.content_hash IS DISTINCT FROM n.content_hash
 
 -- name: publish_handlers
--- Publish the definitions of handlers, in the order of their keys, so that no two workers deadlock.
+-- Publish the definitions of the installation's handlers, in the order of their keys, so that no two workers deadlock. It
+-- takes over what a caller had published.
 INSERT INTO dag_handlers (name, version, definition, content_hash, worker_id, published_at)
 SELECT n.name, n.version, n.definition::json, n.content_hash, :worker_id, clock()
 FROM unnest(:names::text[], :versions::text[], :definitions::text[], :hashes::text[])
      AS n (name, version, definition, content_hash)
 ON CONFLICT (name, version) DO UPDATE
 SET definition = excluded.definition, content_hash = excluded.content_hash, worker_id = excluded.worker_id,
-    published_at = excluded.published_at
-WHERE dag_handlers.content_hash <> excluded.content_hash
+    published_at = excluded.published_at, owner = excluded.owner, trusted_at = NULL
+WHERE dag_handlers.content_hash <> excluded.content_hash OR dag_handlers.owner <> excluded.owner
 
 -- name: publish_new_handlers
 -- The same for a worker with the role dagmaster_worker: only handlers that it serves, and only versions that are not
--- published yet. To change one is for those who may change the table.
+-- published yet by the installation. To change one is for those who may change the table.
 INSERT INTO dag_handlers (name, version, definition, content_hash, worker_id, published_at)
 SELECT n.name, n.version, n.definition::json, n.content_hash, :worker_id, clock()
 FROM unnest(:names::text[], :versions::text[], :definitions::text[], :hashes::text[])
      AS n (name, version, definition, content_hash)
 WHERE EXISTS (SELECT FROM dag_workers w WHERE w.worker_id = :worker_id AND w.handlers ->> n.name = n.version)
-ON CONFLICT (name, version) DO NOTHING
+ON CONFLICT (name, version) DO UPDATE
+SET definition = excluded.definition, content_hash = excluded.content_hash, worker_id = excluded.worker_id,
+    published_at = excluded.published_at, owner = excluded.owner, trusted_at = NULL
+WHERE dag_handlers.owner <> excluded.owner
+
+-- name: lock_offers
+-- Let offers of other workers wait until the end of the transaction: two callers must not both be the first of a name.
+SELECT pg_advisory_xact_lock(hashtext('dagmaster handlers'))
+
+-- name: offer_handlers
+-- Publish the definitions that a caller may publish: of names that are its own, or nobody's. Those of others wait for an
+-- administrator. An owner that changes a contract loses the trust in it.
+WITH offered AS (
+    SELECT n.name, n.version, n.definition::json AS definition, n.content_hash, o.owners
+    FROM unnest(:names::text[], :versions::text[], :definitions::text[], :hashes::text[])
+         AS n (name, version, definition, content_hash)
+    CROSS JOIN LATERAL (SELECT array_agg(h.owner) AS owners FROM dag_handlers h WHERE h.name = n.name) o
+),
+published AS (
+    INSERT INTO dag_handlers (name, version, definition, content_hash, worker_id, published_at, owner)
+    SELECT name, version, definition, content_hash, 0, clock(), :actor::text
+    FROM offered WHERE owners IS NULL OR owners <@ ARRAY[:actor::text]
+    ON CONFLICT (name, version) DO UPDATE
+    SET definition = excluded.definition, content_hash = excluded.content_hash, published_at = excluded.published_at,
+        trusted_at = NULL
+    WHERE dag_handlers.content_hash <> excluded.content_hash AND dag_handlers.owner = excluded.owner
+),
+proposed AS (
+    INSERT INTO dag_handler_changes (name, version, actor, definition, content_hash, proposed_at)
+    SELECT name, version, :actor::text, definition, content_hash, clock()
+    FROM offered f
+    WHERE NOT (owners IS NULL OR owners <@ ARRAY[:actor::text])
+      AND NOT (dag_may_have_handler(name, :actor::text, :named::text[])
+               AND EXISTS (SELECT FROM dag_handlers h
+                           WHERE h.name = f.name AND h.version = f.version AND h.content_hash = f.content_hash))
+    ON CONFLICT (name, actor, version) DO UPDATE
+    SET definition = excluded.definition, content_hash = excluded.content_hash, proposed_at = excluded.proposed_at
+    WHERE dag_handler_changes.content_hash <> excluded.content_hash
+)
+SELECT count(*) AS handlers FROM offered
+
+-- name: admitted_handlers
+-- The handlers among these that workers of a caller may have.
+SELECT n.name FROM unnest(:names::text[]) AS n (name)
+WHERE dag_may_have_handler(n.name, :actor::text, :named::text[])
+
+-- name: refresh_handlers
+-- The handlers that a worker may have now, stored with it: an administrator may have trusted some, or the installation
+-- taken some over. No row: the worker has a connection, or was registered by an older version.
+WITH admitted AS (
+    SELECT w.handlers AS before,
+           coalesce((SELECT jsonb_object_agg(o.key, o.value) FROM jsonb_each(w.offered -> 'handlers') o
+                     WHERE dag_may_have_handler(o.key, w.offered ->> 'actor',
+                                                ARRAY(SELECT jsonb_array_elements_text(w.offered -> 'named')))),
+                    '{}') AS handlers
+    FROM dag_workers w WHERE w.worker_id = :worker_id AND w.offered IS NOT NULL
+),
+changed AS (
+    UPDATE dag_workers w SET handlers = a.handlers
+    FROM admitted a WHERE w.worker_id = :worker_id AND a.handlers <> a.before
+)
+SELECT handlers FROM admitted
+
+-- name: usage
+-- How many live workers a key has, in how many queues, and how many handlers its caller has published or proposed.
+SELECT (SELECT count(*) FROM dag_workers w WHERE w.registered_by = :key_id::text AND w.stopped_at IS NULL) AS workers,
+       ARRAY(SELECT DISTINCT unnest(w.queues) FROM dag_workers w
+             WHERE w.registered_by = :key_id::text AND w.stopped_at IS NULL) AS queues,
+       ARRAY(SELECT h.name FROM dag_handlers h WHERE h.owner = :actor::text AND h.owner <> 'installation'
+             UNION SELECT c.name FROM dag_handler_changes c WHERE c.actor = :actor::text) AS handlers
+
+-- name: changes
+-- The changes of contracts that wait for an administrator, of some names.
+SELECT name, version, actor, definition, extract(epoch FROM proposed_at)::float8 AS proposed_at
+FROM dag_handler_changes WHERE name = ANY(:names::text[]) ORDER BY name, actor, version
+
+-- name: trust_caller
+-- Let workers of a caller have a handler. A caller that owns the contract needs no trust to have it.
+INSERT INTO dag_handler_trust (name, actor, trusted_by, trusted_at)
+SELECT :name, :actor, :trusted_by, clock()
+WHERE EXISTS (SELECT FROM dag_handlers WHERE name = :name AND owner <> :actor)
+ON CONFLICT (name, actor) DO UPDATE SET trusted_by = excluded.trusted_by, trusted_at = excluded.trusted_at
+
+-- name: accept_changes
+-- Make the changes of a caller the contract. One of the installation stays the installation's; another one gets a new owner.
+WITH accepted AS (
+    DELETE FROM dag_handler_changes WHERE name = :name AND actor = :actor RETURNING *
+),
+owner AS (
+    SELECT CASE WHEN bool_or(owner = 'installation') THEN 'installation' ELSE :actor::text END AS name
+    FROM dag_handlers WHERE name = :name
+)
+INSERT INTO dag_handlers (name, version, definition, content_hash, worker_id, published_at, owner, trusted_at)
+SELECT a.name, a.version, a.definition, a.content_hash, 0, clock(), owner.name, clock()
+FROM accepted a CROSS JOIN owner
+ON CONFLICT (name, version) DO UPDATE
+SET definition = excluded.definition, content_hash = excluded.content_hash, published_at = excluded.published_at,
+    owner = excluded.owner, trusted_at = excluded.trusted_at
+
+-- name: trust_contract
+-- Trust the contract that a caller owns, or owns now because its change was accepted.
+UPDATE dag_handlers h SET owner = :actor, trusted_at = coalesce(h.trusted_at, clock())
+WHERE h.name = :name AND h.owner <> 'installation'
+  AND EXISTS (SELECT FROM dag_handlers o WHERE o.name = :name AND o.owner = :actor)
+
+-- name: distrust
+-- Remove what a caller has of a handler: the trust, its changes that wait, and the contract, if it is the owner.
+WITH trust AS (DELETE FROM dag_handler_trust WHERE name = :name AND actor = :actor RETURNING 1),
+changes AS (DELETE FROM dag_handler_changes WHERE name = :name AND actor = :actor RETURNING 1),
+contracts AS (DELETE FROM dag_handlers WHERE name = :name AND owner = :actor AND owner <> 'installation' RETURNING 1)
+SELECT (SELECT count(*) FROM trust) + (SELECT count(*) FROM changes) + (SELECT count(*) FROM contracts) AS removed
+
+-- name: collect
+-- Remove contracts and changes of callers that no live worker has offered for some time, that no administrator trusts, and
+-- that no published workflow may refer to: a graph that has the name anywhere keeps it.
+WITH live AS (
+    SELECT DISTINCT h.name FROM dag_workers w CROSS JOIN LATERAL jsonb_object_keys(w.offered -> 'handlers') AS h (name)
+    WHERE w.stopped_at IS NULL AND w.offered IS NOT NULL
+),
+unused AS (
+    SELECT h.name, h.version
+    FROM dag_handlers h
+    WHERE h.owner <> 'installation' AND h.trusted_at IS NULL
+      AND h.published_at < clock() - make_interval(secs => :seconds)
+      AND h.name NOT IN (SELECT name FROM live)
+      AND NOT EXISTS (SELECT FROM dag_workflows v JOIN dag_graphs g ON g.content_hash = v.content_hash
+                      WHERE strpos(g.definition::text, to_json(h.name)::text) > 0)
+    ORDER BY h.name, h.version
+    LIMIT :limit::bigint
+),
+contracts AS (
+    DELETE FROM dag_handlers h USING unused u WHERE h.name = u.name AND h.version = u.version RETURNING 1
+),
+changes AS (
+    DELETE FROM dag_handler_changes c
+    WHERE (c.name, c.actor, c.version) IN (
+        SELECT o.name, o.actor, o.version FROM dag_handler_changes o
+        WHERE o.proposed_at < clock() - make_interval(secs => :seconds) AND o.name NOT IN (SELECT name FROM live)
+        ORDER BY o.name, o.actor, o.version
+        LIMIT :limit::bigint)
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM contracts) + (SELECT count(*) FROM changes) AS removed

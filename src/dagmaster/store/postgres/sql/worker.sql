@@ -14,10 +14,11 @@ SELECT has_table_privilege('dag_task_queue', 'DELETE') AS is_direct
 -- name: register
 -- Register a worker; one that speaks HTTP by the key that registered it. One that registers again, because its lease
 -- expired, keeps the request to drain that it may not have seen.
-INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, handlers, registered_by, secret_digest,
-                         started_at, heartbeat_at, drain_requested_at, drain_deadline_at)
-VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, :handlers::jsonb, :registered_by::text,
-        :secret_digest::text, clock(), clock(), (SELECT drain_requested_at FROM dag_workers WHERE worker_id = :previous_id),
+INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, handlers, offered, registered_by,
+                         secret_digest, started_at, heartbeat_at, drain_requested_at, drain_deadline_at)
+VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, :handlers::jsonb, :offered::jsonb,
+        :registered_by::text, :secret_digest::text, clock(), clock(),
+        (SELECT drain_requested_at FROM dag_workers WHERE worker_id = :previous_id),
         (SELECT drain_deadline_at FROM dag_workers WHERE worker_id = :previous_id))
 
 -- name: heartbeat

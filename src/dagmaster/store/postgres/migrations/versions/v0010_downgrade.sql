@@ -1,4 +1,3 @@
-SET LOCAL lock_timeout = '10s';
 DO $$
 DECLARE
     function regprocedure;

@@ -1,0 +1,136 @@
+"""Contracts of handlers in memory. They behave like those on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagmaster.ports.handler_contracts import CallerUsage
+from dagmaster.records.handlers import INSTALLATION
+from dagmaster.store.memory.database import StoredHandler
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from dagmaster.ports.audit_trail import AuditEntry
+    from dagmaster.ports.handler_contracts import HandlerOffer
+    from dagmaster.ports.handler_definitions import HandlerDefinition
+    from dagmaster.store.memory.database import MemoryDatabase
+
+
+class MemoryHandlerContracts:
+    """Contracts of a `MemoryDatabase`."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._database = database
+
+    async def offer(self, offer: HandlerOffer) -> frozenset[str]:
+        for definition in offer.definitions:
+            if self._owners(definition.name) <= {offer.actor}:
+                self._publish(definition, offer.actor)
+            elif not self._is_same(definition) or not self.may_have(
+                definition.name, offer.actor, offer.named
+            ):
+                self._propose(definition, offer.actor)
+        names = {definition.name for definition in offer.definitions}
+        return frozenset(name for name in names if self.may_have(name, offer.actor, offer.named))
+
+    async def usage(self, key_id: str, actor: str) -> CallerUsage:
+        database = self._database
+        mine = [
+            worker
+            for worker in database.workers.values()
+            if worker.remote is not None
+            and worker.remote.registered_by == key_id
+            and worker.stopped_at is None
+        ]
+        published = {name for (name, _), stored in database.handlers.items() if stored.owner == actor}
+        proposed = {name for name, by, _ in database.handler_changes if by == actor}
+        queues = frozenset(queue for worker in mine for queue in worker.queues)
+        return CallerUsage(len(mine), queues, frozenset(published | proposed))
+
+    async def trust(self, name: str, actor: str, *, by: str, audit: Sequence[AuditEntry] = ()) -> None:
+        database = self._database
+        now = database.clock.now()
+        owner = INSTALLATION if INSTALLATION in self._owners(name) else actor
+        for key in [key for key in database.handler_changes if key[:2] == (name, actor)]:
+            definition = database.handler_changes.pop(key).definition
+            database.handlers[name, definition.version] = StoredHandler(definition, now, owner, now)
+        if actor in self._owners(name):
+            for stored in self._contracts(name):
+                if stored.owner != INSTALLATION:
+                    stored.owner, stored.trusted_at = actor, stored.trusted_at or now
+        if self._owners(name) - {actor}:
+            database.handler_trust[name, actor] = by
+        database.audit_trail.add(audit)
+
+    async def distrust(self, name: str, actor: str, *, audit: Sequence[AuditEntry] = ()) -> None:
+        database = self._database
+        database.handler_trust.pop((name, actor), None)
+        for change in [key for key in database.handler_changes if key[:2] == (name, actor)]:
+            del database.handler_changes[change]
+        for key in [key for key in database.handlers if key[0] == name]:
+            if database.handlers[key].owner == actor != INSTALLATION:
+                del database.handlers[key]
+        database.audit_trail.add(audit)
+
+    async def collect(self, older_than_seconds: float, limit: int = 100) -> int:
+        database = self._database
+        before = database.clock.now() - older_than_seconds
+        live = {
+            definition.name
+            for worker in database.workers.values()
+            if worker.stopped_at is None and worker.remote is not None and worker.remote.offer is not None
+            for definition in worker.remote.offer.definitions
+        }
+        graphs = [database.graphs[stored.content_hash] for stored in database.workflows.values()]
+        unused = sorted(
+            key
+            for key, stored in database.handlers.items()
+            if stored.owner != INSTALLATION
+            and stored.trusted_at is None
+            and stored.published_at < before
+            and key[0] not in live
+            and not any(f'"{key[0]}"' in graph for graph in graphs)
+        )[:limit]
+        proposed = sorted(
+            key
+            for key, stored in database.handler_changes.items()
+            if stored.published_at < before and key[0] not in live
+        )[:limit]
+        for handler in unused:
+            del database.handlers[handler]
+        for change in proposed:
+            del database.handler_changes[change]
+        return len(unused) + len(proposed)
+
+    def may_have(self, name: str, actor: str, named: Collection[str]) -> bool:
+        """Return whether workers of a caller may have a handler; the rule is that of `dag_may_have_handler`."""
+        contracts = self._contracts(name)
+        is_own = bool(contracts) and all(
+            stored.owner == actor and (stored.trusted_at is not None or "." not in name)
+            for stored in contracts
+        )
+        return name in named or (name, actor) in self._database.handler_trust or is_own
+
+    def _contracts(self, name: str) -> list[StoredHandler]:
+        return [stored for (of, _), stored in self._database.handlers.items() if of == name]
+
+    def _owners(self, name: str) -> set[str]:
+        return {stored.owner for stored in self._contracts(name)}
+
+    def _is_same(self, definition: HandlerDefinition) -> bool:
+        stored = self._database.handlers.get((definition.name, definition.version))
+        return stored is not None and stored.definition.content_hash == definition.content_hash
+
+    def _publish(self, definition: HandlerDefinition, actor: str) -> None:
+        if not self._is_same(definition):
+            now = self._database.clock.now()
+            self._database.handlers[definition.name, definition.version] = StoredHandler(
+                definition, now, actor
+            )
+
+    def _propose(self, definition: HandlerDefinition, actor: str) -> None:
+        key = definition.name, actor, definition.version
+        stored = self._database.handler_changes.get(key)
+        if stored is None or stored.definition.content_hash != definition.content_hash:
+            self._database.handler_changes[key] = StoredHandler(definition, self._database.clock.now(), actor)
