@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.checks import Checks
     from dagmaster.engine.graph import DefaultLimits
+    from dagmaster.ports.api_keys import Caller
     from dagmaster.ports.audit_trail import ChangeOrigin
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.output_blobs import OutputBlobs
@@ -37,6 +38,8 @@ class Application:
     """What expressions of new jobs may read as env.NAME."""
     origin: ChangeOrigin | None = None
     """Who makes changes. Those without an origin, as of a local run, have no entry in the audit trail."""
+    caller: Caller | None = None
+    """Whose key or token the request has, with what it reaches; None: a user of the database."""
     default_queue: str | None = None
     """The queue of tasks that name none, and whose handlers name none."""
     limits: DefaultLimits | None = None
@@ -61,7 +64,9 @@ class Application:
             self, "explained_outlines", OutlineCache(read, self.limits, added, with_conditions=True)
         )
 
-    def on_behalf_of(self, origin: ChangeOrigin) -> Application:
+    def on_behalf_of(self, origin: ChangeOrigin, caller: Caller | None = None) -> Application:
+        """Return the same application, with its caches, for the requests of one caller."""
         same = copy.copy(self)
         object.__setattr__(same, "origin", origin)
+        object.__setattr__(same, "caller", caller)
         return same

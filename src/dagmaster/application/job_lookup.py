@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.application.access import narrow, reaches
 from dagmaster.errors import DagmasterError, JobNotFound
+from dagmaster.ports.job_filter import JobFilter
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
@@ -21,13 +23,21 @@ LAST: Final = "last"
 async def find_job(app: Application, job_id: str | None) -> JobRecord:
     """Return a job by its id; the newest one for None or `last`. Raise `JobNotFound` if it does not exist."""
     if job_id in (None, LAST):
-        job_id = await app.read.newest_job_id()
+        job_id = await _newest_job_id(app)
     if job_id is None:
         raise JobNotFound("there is no job yet")
     record = await app.read.job(job_id) if job_id.isascii() and job_id.isdigit() else None
-    if record is None:
-        raise JobNotFound(f"there is no job {job_id!r}")
+    if record is None or not reaches(app.caller, record.submitted_by):
+        is_own = app.caller is not None and app.caller.limits.is_own
+        raise JobNotFound(f"there is no job {job_id!r}{' that this key submitted' if is_own else ''}")
     return record
+
+
+async def _newest_job_id(app: Application) -> str | None:
+    if app.caller is None or not app.caller.limits.is_own:
+        return await app.read.newest_job_id()
+    records = await app.read.jobs(narrow(app.caller, JobFilter()), limit=1)
+    return records[0].job_id if records else None
 
 
 async def load_value(app: Application, value: Any, ref: str | None, *, max_bytes: int | None = None) -> Any:

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dagmaster.application.access import check_workflow
 from dagmaster.application.batching import Batcher
 from dagmaster.application.checks import accept_slowly
 from dagmaster.application.views.results import SubmitOutcome, SubmitResult
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
     from dagmaster.json_types import JsonObject, JsonValue
+    from dagmaster.ports.api_keys import Caller
     from dagmaster.ports.audit_trail import AuditEntry, ChangeOrigin
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.ids import Ids
@@ -52,7 +54,7 @@ MAX_BATCH: Final = 100
 _TRACE_PARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
-_Order = tuple["JobRequest", "ChangeOrigin | None"]
+_Order = tuple["JobRequest", "ChangeOrigin | None", "Caller | None"]
 # The caller can do nothing about these: they end a batch of one caller, before any of it is stored.
 _FATAL: Final = frozenset({Category.UNAVAILABLE, Category.INTERNAL})
 
@@ -93,7 +95,7 @@ class JobRequest(JobOptions):
 async def submit_job(app: Application, request: JobRequest) -> SubmitResult:
     """Store one job; return the existing one if its idempotency key was used for the same request before."""
     with traces.span("submit", jobs=1):
-        (answer,) = await _store(app, await _prepare_all(app, [(in_trace(request), app.origin)]))
+        (answer,) = await _store(app, await _prepare(app, [(in_trace(request), app.origin, app.caller)]))
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -111,13 +113,12 @@ class SubmissionQueue:
         self._app = app
         self._batcher = Batcher(self._submit, max_size=MAX_BATCH)
 
-    async def submit(self, request: JobRequest, origin: ChangeOrigin | None = None) -> SubmitResult:
+    async def submit(
+        self, request: JobRequest, origin: ChangeOrigin | None = None, caller: Caller | None = None
+    ) -> SubmitResult:
         """Store one job, as `submit_job` does, on behalf of a caller."""
         with traces.span("submit", jobs=1):
-            answer = await self._batcher.run((in_trace(request), origin))
-            if isinstance(answer, CheckStopped):
-                # Outside of the batch, which others wait for.
-                answer = await self._batcher.run((in_trace(await _accept(self._app, request)), origin))
+            answer = await self._batcher.run((in_trace(request), origin, caller))
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -147,7 +148,7 @@ async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[
     if len(requests) > MAX_BATCH:
         raise SubmissionRejected(f"a batch has at most {MAX_BATCH} jobs, not {len(requests)}")
     with traces.span("submit", jobs=len(requests)):
-        prepared = await _prepare_all(app, [(in_trace(request), app.origin) for request in requests])
+        prepared = await _prepare(app, [(in_trace(request), app.origin, app.caller) for request in requests])
         for one in prepared:
             if isinstance(one, Exception):
                 _raise_fatal(one)
@@ -199,10 +200,9 @@ async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared
     submitter = JobSubmitter(app.client, await app.client.lease_ids(), env=app.env)
     published = _PublishedGraphs(app)
     prepared: list[_Prepared | Exception] = []
-    steps_left = QUICK_BATCH_STEPS
-    for request, origin in orders:
-        budget = CheckBudget(min(QUICK_STEPS, steps_left))
+    for request, origin, caller in orders:
         try:
+            check_workflow(caller, request.workflow_id if request.graph is None else "")
             graph = request.graph or await published.get(request.workflow_id, request.version)
             job = submitter.make_job(request, graph, budget)
             for stored in () if request.graph is None else (request.graph, *request.child_graphs):

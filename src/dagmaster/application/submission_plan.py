@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.checks import accept_inputs_apart
+from dagmaster.application.access import check_workflow
 from dagmaster.application.node_lookup import dependencies_of, describe_action
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.submission import check_options
@@ -36,6 +36,7 @@ MAX_BLOBS: Final = 100
 
 async def plan_submission(app: Application, request: JobRequest) -> SubmissionPlanView:
     """Return what a job would do before its first task ends; raise what `submit_job` would raise."""
+    check_workflow(app.caller, request.workflow_id if request.graph is None else "")
     graph = request.graph or await find_published_graph(app, request.workflow_id, request.version)
     check_options(request)
     inputs = await accept_inputs_apart(app.checks, graph, request.values_for(graph))

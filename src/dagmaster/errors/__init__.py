@@ -316,6 +316,13 @@ class NodeNotCancellable(CommandRejected):
     code = "node_not_cancellable"
 
 
+class SecretInputsMissing(DagmasterError):
+    """A resume changes inputs and does not give the secret ones again."""
+
+    code = "secret_inputs_missing"
+    category = Category.INVALID
+
+
 class NothingToResume(CommandRejected):
     """The job completed; a resume must name nodes to run again, or change inputs or version."""
 

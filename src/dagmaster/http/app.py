@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from dagmaster.http.services import HttpServices
-    from dagmaster.ports.api_keys import Scope
+    from dagmaster.ports.api_keys import Reach, Scope
 
 GROUPS: Final = (
     submissions.routes,
@@ -109,6 +109,14 @@ def route_scopes() -> dict[tuple[str, str], Scope | None]:
         (method, API + path): scope for group in GROUPS for (method, path), scope in group.scopes.items()
     }
     return scopes | health.routes.scopes | prometheus.routes.scopes | job_socket.SCOPES
+
+
+def route_reaches() -> dict[tuple[str, str], Reach]:
+    """Return every route of the API with what it is about."""
+    reaches = {
+        (method, API + path): reach for group in GROUPS for (method, path), reach in group.reaches.items()
+    }
+    return reaches | health.routes.reaches | prometheus.routes.reaches | job_socket.REACHES
 
 
 class Api(FastAPI):

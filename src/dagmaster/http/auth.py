@@ -8,9 +8,10 @@ import hmac
 import time
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dagmaster.application.api_keys import PREFIX, allows, digest_of, find_caller, key_rejected
+from dagmaster.application.access import admit
+from dagmaster.application.api_keys import PREFIX, digest_of, find_caller, key_rejected
 from dagmaster.application.browser_sessions import (
     LINK_PREFIX,
     find_session,
@@ -18,18 +19,21 @@ from dagmaster.application.browser_sessions import (
     start_session,
     take_login_link,
 )
+from dagmaster.application.job_lookup import find_job
 from dagmaster.application.shared_calls import SharedCalls
-from dagmaster.errors import ApiKeyRejected, Category, DagmasterError, DatabaseUnavailable, ScopeMissing
+from dagmaster.errors import ApiKeyRejected, Category, DagmasterError, DatabaseUnavailable
 from dagmaster.http.origins import is_own_fetch
-from dagmaster.ports.api_keys import Caller, Namespace, Scope
+from dagmaster.ports.api_keys import Caller, Namespace, Reach, Scope
+from dagmaster.ports.audit_trail import ChangeOrigin
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.requests import HTTPConnection, Request
 
     from dagmaster.http.failed_logins import FailedLogins
     from dagmaster.http.rate_limits import RateLimiter
+    from dagmaster.http.services import HttpServices
     from dagmaster.ports.api_keys import ApiKeyStore, TokenVerifier
 
 CACHE_SECONDS: Final = 5.0
@@ -229,13 +233,41 @@ def _session_of(request: Request) -> str:
     return request.cookies.get(SESSION_COOKIE, "")
 
 
-async def authorize(request: Request, scope: Scope) -> None:
-    """Find the caller of a request, for the route; raise why it may not use the route."""
-    request.state.caller = await find_allowed(request, credential_of(request), scope)
+class Need(NamedTuple):
+    """What a route needs of its caller, and what it is about."""
+
+    scope: Scope
+    reach: Reach
 
 
-async def find_allowed(connection: HTTPConnection, credential: Credential, scope: Scope) -> Caller:
-    """Return who has a credential that may be used now, for this scope; raise why it may not."""
+def need_of(declaration: Mapping[str, Any] | None) -> Need | None:
+    """Return what a route needs, as it is declared; None: nothing."""
+    words = declaration or {}
+    return Need(Scope(words["x-scope"]), Reach(words["x-reach"])) if "x-scope" in words else None
+
+
+async def authorize(request: Request, need: Need, credential: Credential | None = None) -> None:
+    """Find the caller of a request, for the route; raise why it may not use the route.
+
+    Every route with a scope passes here. Of a caller that reaches only its own jobs, the job that the path
+    names must be one of these; `last` is its newest one, and stays so.
+    """
+    caller = await find_allowed(request, credential or credential_of(request), need)
+    if need.reach is Reach.JOB and caller.limits.is_own:
+        job_id = await find_own_job(request, caller, request.path_params["job_id"])
+        request.scope["path_params"] = {**request.path_params, "job_id": job_id}
+    request.state.caller, request.state.need = caller, need
+
+
+async def find_own_job(connection: HTTPConnection, caller: Caller, job_id: str) -> str:
+    """Return the id of a job that a caller reaches; raise `JobNotFound`."""
+    services: HttpServices = connection.app.state.services
+    app = services.application.on_behalf_of(ChangeOrigin(actor=caller.actor), caller)
+    return (await find_job(app, job_id)).job_id
+
+
+async def find_allowed(connection: HTTPConnection, credential: Credential, need: Need) -> Caller:
+    """Return who has a credential that may be used now, as it may use the route; raise why it may not."""
     checker: KeyChecker = connection.app.state.keys
     caller = await _authenticate(connection, credential, lambda: checker.find(credential))
     limiter: RateLimiter | None = connection.app.state.rate_limiter
@@ -243,8 +275,7 @@ async def find_allowed(connection: HTTPConnection, credential: Credential, scope
         allowance = limiter.take(caller.key_id)
         connection.state.response_headers = allowance.headers()
         allowance.check()
-    _check_scope(caller, scope)
-    return caller
+    return admit(caller, *need)
 
 
 async def check_login(connection: HTTPConnection, text: str) -> Caller:
@@ -273,16 +304,10 @@ async def _authenticate(
         raise
 
 
-async def check_again(connection: HTTPConnection, credential: Credential, scope: Scope) -> None:
+async def check_again(connection: HTTPConnection, credential: Credential, need: Need) -> None:
     """Raise why a credential may not be used any more.
 
     It is not a separate request: the rate limit does not count it.
     """
     checker: KeyChecker = connection.app.state.keys
-    _check_scope(await checker.find(credential), scope)
-
-
-def _check_scope(caller: Caller, scope: Scope) -> None:
-    if not allows(caller.scopes, scope):
-        granted = ", ".join(sorted(caller.scopes))
-        raise ScopeMissing(f"this needs the scope `{scope}`; {caller.name} has: {granted or 'none'}")
+    admit(await checker.find(credential), *need)

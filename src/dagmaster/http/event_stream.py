@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from dagmaster.application.stream_messages import StreamMessage
     from dagmaster.http.live_sessions import LiveSessions
-    from dagmaster.ports.api_keys import Scope as KeyScope
 
 RETRY_MILLISECONDS: Final = 2_000
 """How long a browser waits before it connects again."""
@@ -32,7 +31,6 @@ class EventStream(Response):
     def __init__(
         self,
         request: Request,
-        needed: KeyScope,
         messages: AsyncGenerator[StreamMessage],
     ) -> None:
         # A proxy must neither keep the answer nor wait for its end.
@@ -40,7 +38,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._sessions: LiveSessions = request.app.state.services.live.sessions
         self._messages = messages
-        self._request, self._credential, self._needed = request, credential_of(request), needed
+        self._request, self._credential = request, credential_of(request)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._sessions.admit(self._request.state.caller.key_id):
@@ -50,7 +48,9 @@ class EventStream(Response):
             body = _Body(scope, receive, send)
             await body.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
             reason = await self._sessions.run(
-                self._messages, body, lambda: check_again(self._request, self._credential, self._needed)
+                self._messages,
+                body,
+                lambda: check_again(self._request, self._credential, self._request.state.need),
             )
             if reason is not None:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})

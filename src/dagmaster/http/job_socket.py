@@ -13,18 +13,20 @@ from dagmaster.application.log_streams import stream_with_logs
 from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.application.stream_messages import EndReason, StreamMessage
 from dagmaster.errors import Category, DagmasterError
-from dagmaster.http.auth import Credential, check_again, find_allowed
+from dagmaster.http.auth import Credential, Need, check_again, find_allowed, find_own_job
 from dagmaster.http.event_stream import abort_connection
 from dagmaster.http.origins import is_own_origin
 from dagmaster.http.parameters import MAX_ID
 from dagmaster.http.routes import Body
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 
 if TYPE_CHECKING:
     from dagmaster.http.live_streams import LiveStreams
 
 PATH: Final = "/ws/jobs/{job_id}"
-SCOPES: Final[dict[tuple[str, str], Scope | None]] = {("WS", PATH): Scope.READ}
+_NEED: Final = Need(Scope.READ, Reach.JOB)
+SCOPES: Final[dict[tuple[str, str], Scope | None]] = {("WS", PATH): _NEED.scope}
+REACHES: Final = {("WS", PATH): _NEED.reach}
 HELLO_SECONDS: Final = 10.0
 """How long a client may take to send its key."""
 _NORMAL, _GOING_AWAY, _POLICY, _ERROR, _TRY_LATER = 1000, 1001, 1008, 1011, 1013
@@ -85,7 +87,9 @@ async def _serve(socket: WebSocket, job_id: str) -> None:
     async with asyncio.timeout(HELLO_SECONDS):
         hello = Hello.model_validate_json(await _first_text(socket))
     credential = Credential(hello.key)
-    caller = await find_allowed(socket, credential, Scope.READ)
+    caller = await find_allowed(socket, credential, _NEED)
+    if caller.limits.is_own:
+        job_id = await find_own_job(socket, caller, job_id)
     with live.sessions.admit(caller.key_id):
         record = await live.jobs.find(job_id)
         messages = live.jobs.stream(record, hello.last_event_id)
@@ -94,7 +98,7 @@ async def _serve(socket: WebSocket, job_id: str) -> None:
             await list_logs(app, record.job_id, **hello.logs.model_dump(), limit=1)
             messages = stream_with_logs(app, record.job_id, messages, **hello.logs.model_dump())
         reason = await live.sessions.run(
-            messages, _Frames(socket), lambda: check_again(socket, credential, Scope.READ)
+            messages, _Frames(socket), lambda: check_again(socket, credential, _NEED)
         )
         if reason is not None:
             await socket.close(_CLOSE_CODES[reason], reason)

@@ -20,13 +20,14 @@ from starlette.responses import JSONResponse, Response
 
 from dagmaster.authoring.inputs import read_json
 from dagmaster.errors import MediaTypeUnsupported, Problem, RequestInvalid
-from dagmaster.http.auth import authorize
+from dagmaster.http.auth import authorize, need_of
 from dagmaster.http.openapi import IF_NONE_MATCH
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_DEPTH: Final = 128
 """Levels of a JSON body. Serializers that follow stop at about 255."""
+JOB_PARAMETER: Final = "{job_id}"
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {
         "description": "A problem (RFC 9457)",
@@ -47,6 +48,7 @@ class Routes:
     def __init__(self, tag: str) -> None:
         self.router = APIRouter(route_class=StrictRoute, tags=[tag])
         self.scopes: dict[tuple[str, str], Scope | None] = {}
+        self.reaches: dict[tuple[str, str], Reach] = {}
 
     def get(self, path: str, scope: Scope | None, returns: str, **options: Any) -> Callable[[F], F]:
         """Declare a route that reads. `returns`: the name of a view, or [name] of a list."""
@@ -71,14 +73,16 @@ class Routes:
         also: Mapping[int, str] | None = None,
         same: Mapping[int, str] | None = None,
         headers: Sequence[str] = (),
+        reach: Reach = Reach.ALL,
         **options: Any,
     ) -> Callable[[F], F]:
-        """Declare a route.
+        """Declare a route. `reach`: what it is about; one whose path names a job is about that job.
 
         `headers`: what its answer has in addition to every answer's, see `openapi.HEADERS`. `also`, `same`:
         descriptions of other statuses, without a body and with the same one.
         """
-        self.scopes[method, path] = scope
+        reach = Reach.JOB if JOB_PARAMETER in path else reach
+        self.scopes[method, path], self.reaches[method, path] = scope, reach
         content = {media_type: {"schema": schema_of(returns)}}
         if streams:
             content["text/event-stream"] = {"schema": schema_of("EventStream")}
@@ -89,7 +93,15 @@ class Routes:
         }
         others |= {code: {**answer, "description": text} for code, text in (same or {}).items()}
         responses: dict[int | str, dict[str, Any]] = {status: answer, **others, **PROBLEMS}
-        extra: dict[str, Any] = {} if scope is None else {"security": [{"key": []}], "x-scope": scope.value}
+        extra: dict[str, Any] = (
+            {}
+            if scope is None
+            else {
+                "security": [{"key": []}],
+                "x-scope": scope.value,
+                "x-reach": reach.value,
+            }
+        )
         if "ETag" in headers:
             responses[304] = {"description": "Nothing has changed.", "headers": answer["headers"]}
             extra["parameters"] = [IF_NONE_MATCH]
@@ -110,14 +122,13 @@ class StrictRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         handle = super().get_route_handler()
-        name = (self.openapi_extra or {}).get("x-scope")
-        scope = None if name is None else Scope(name)
+        need = need_of(self.openapi_extra)
         known = {field.alias for field in get_flat_params(self.dependant) if _is_in_query(field)}
         has_body = self.body_field is not None
 
         async def handle_strictly(request: Request) -> Response:
-            if scope is not None:
-                await authorize(request, scope)
+            if need is not None:
+                await authorize(request, need)
             if has_body:
                 _check_media_type(request)
             unknown = sorted(request.query_params.keys() - known)

@@ -100,7 +100,8 @@ async def origin(request: Request) -> ChangeOrigin:
 
 
 async def application(request: Request) -> Application:
-    return _services(request).application.on_behalf_of(_origin(request))
+    """Return the application layer, on behalf of the caller."""
+    return _services(request).application.on_behalf_of(_origin(request), _caller(request))
 
 
 def _services(request: Request) -> HttpServices:

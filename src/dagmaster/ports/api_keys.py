@@ -34,6 +34,19 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
+class Reach(StrEnum):
+    """What a route is about: each route declares it, for keys that reach only their own jobs."""
+
+    JOB = "job"
+    """One job, which its path names."""
+    JOBS = "jobs"
+    """Jobs, of which a narrowed caller sees its own."""
+    OPEN = "open"
+    """No job of another caller: what is published, what is submitted, what a worker does with its tasks."""
+    ALL = "all"
+    """All jobs and services: not for a caller that reaches only its own jobs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyLimits:
     """What a key is narrowed to, by exact names; empty: everything that its scopes allow."""

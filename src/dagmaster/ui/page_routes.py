@@ -19,9 +19,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from dagmaster.errors import OUTCOMES, Category, DagmasterError, QueryInvalid
-from dagmaster.http.auth import Credential, authorize, find_allowed
+from dagmaster.http.auth import Credential, Need, authorize, need_of
 from dagmaster.http.origins import is_own_fetch
-from dagmaster.ports.api_keys import Scope
+from dagmaster.http.routes import JOB_PARAMETER
+from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ui.forms import Form, read_form
 from dagmaster.ui.notices import Notice, leave_notice
 from dagmaster.ui.pages.messages import cross_site_page, error_page, unexpected_page
@@ -38,17 +39,19 @@ class PageRoutes:
     def __init__(self) -> None:
         self.router = APIRouter(route_class=PageRoute, include_in_schema=False)
         self.scopes: dict[tuple[str, str], Scope | None] = {}
+        self.reaches: dict[tuple[str, str], Reach] = {}
 
-    def get(self, path: str, scope: Scope | None) -> Callable[[F], F]:
-        return self._add("GET", path, scope)
+    def get(self, path: str, scope: Scope | None, reach: Reach = Reach.ALL) -> Callable[[F], F]:
+        return self._add("GET", path, scope, reach)
 
-    def post(self, path: str, scope: Scope | None) -> Callable[[F], F]:
+    def post(self, path: str, scope: Scope | None, reach: Reach = Reach.ALL) -> Callable[[F], F]:
         """Declare a change. Without a scope it needs no session, and its form has no token."""
-        return self._add("POST", path, scope)
+        return self._add("POST", path, scope, reach)
 
-    def _add(self, method: str, path: str, scope: Scope | None) -> Callable[[F], F]:
-        self.scopes[method, path] = scope
-        extra = {} if scope is None else {"x-scope": scope.value}
+    def _add(self, method: str, path: str, scope: Scope | None, reach: Reach) -> Callable[[F], F]:
+        reach = Reach.JOB if JOB_PARAMETER in path else reach
+        self.scopes[method, path], self.reaches[method, path] = scope, reach
+        extra = {} if scope is None else {"x-scope": scope.value, "x-reach": reach.value}
         return self.router.api_route(path, methods=[method], response_model=None, openapi_extra=extra)
 
 
@@ -57,15 +60,14 @@ class PageRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         handle = super().get_route_handler()
-        name = (self.openapi_extra or {}).get("x-scope")
-        scope = None if name is None else Scope(name)
+        need = need_of(self.openapi_extra)
 
         async def handle_page(request: Request) -> Response:
             try:
                 if request.method == "POST":
-                    await _admit_form(request, scope)
-                elif scope is not None:
-                    await authorize(request, scope)
+                    await _admit_form(request, need)
+                elif need is not None:
+                    await authorize(request, need)
                 response: Response = await handle(request)
             except DagmasterError as error:
                 return _on_error(request, error)
@@ -78,14 +80,14 @@ class PageRoute(APIRoute):
         return handle_page
 
 
-async def _admit_form(request: Request, scope: Scope | None) -> None:
+async def _admit_form(request: Request, need: Need | None) -> None:
     """Raise why a form may not be sent; else keep it, and its sender, for the route."""
     check_origin(request)
     request.state.form = await read_form(request)
-    if scope is None:
+    if need is None:
         return
     key = session_key(request) or ""
-    request.state.caller = await find_allowed(request, Credential(key, is_session=True), scope)
+    await authorize(request, need, Credential(key, is_session=True))
     check_token(key, request.state.form.text("token"))
 
 

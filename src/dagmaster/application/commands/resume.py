@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dagmaster.application.checks import accept_inputs_apart
+from dagmaster.application.access import check_scope, check_workflow
 from dagmaster.application.commands.control import find_retriable_nodes
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, check_sender, send_command
 from dagmaster.application.job_lookup import find_job
@@ -36,11 +36,14 @@ from dagmaster.errors import (
     JobNotFound,
     NodeNotFound,
     NothingToResume,
+    SecretInputsMissing,
 )
 from dagmaster.orchestrator.dry_run import dry_run_job
+from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_options import MAX_CORRELATION_ID
+from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -179,6 +182,11 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
     texts = {name: parse_input(graph, name, text) for name, text in request.input_texts.items()}
     inputs = await accept_inputs_apart(app.checks, graph, {**kept, **request.inputs, **texts})
     resume = _Resume(job=job, source_graph=source_graph, graph=graph, inputs=inputs, request=request)
+    if resume.is_new_job:
+        # It is a submission, with what was submitted before.
+        check_scope(app.caller, Scope.SUBMIT)
+        check_workflow(app.caller, job.workflow_id)
+        _check_secrets(resume)
     for node_id in request.from_nodes:
         await _check_node(app, resume, node_id)
     if not resume.is_new_job and request.idempotency_key is not None:
@@ -187,6 +195,32 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
             " version)"
         )
     return resume
+
+
+def _check_secrets(resume: _Resume) -> None:
+    """Raise `SecretInputsMissing` if other inputs would be combined with secrets that somebody else gave.
+
+    Who chooses an input decides where secrets go. A default is no secret of the job.
+    """
+    job, request = resume.job, resume.request
+    if not changed_names(job.inputs, resume.inputs):
+        return
+    given = {*request.inputs, *request.input_texts}
+    kept = sorted(
+        name
+        for name, declared in resume.graph.inputs.items()
+        if _is_kept_secret(job.inputs, name, declared) and name not in given
+    )
+    if kept:
+        raise SecretInputsMissing(
+            f"an input changes, so the secret inputs have to be given again: {format_list(kept)}"
+        )
+
+
+def _is_kept_secret(inputs: Mapping[str, JsonValue], name: str, declared: Mapping[str, Any] | None) -> bool:
+    if declared is None or not declared.get("secret") or inputs.get(name) is None:
+        return False
+    return "default" not in declared or inputs[name] != declared["default"]
 
 
 async def _check_node(app: Application, resume: _Resume, node_id: str) -> None:

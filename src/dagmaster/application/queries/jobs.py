@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.application.access import narrow
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.secret_inputs import RedactorCache
@@ -34,7 +35,8 @@ async def list_jobs(
     app: Application, job_filter: JobFilter | None = None, *, cursor: str | None = None, limit: int = 20
 ) -> Page[JobRecord]:
     after = start_page(CursorKind.JOBS, cursor, limit)
-    records = await app.read.jobs(job_filter or JobFilter(), after=after, limit=limit)
+    job_filter = narrow(app.caller, job_filter or JobFilter())
+    records = await app.read.jobs(job_filter, after=after, limit=limit)
     return Page(
         items=await RedactorCache(app).redacted(records),
         next_cursor=next_cursor(CursorKind.JOBS, records, limit, lambda record: (record.job_id,)),
@@ -42,7 +44,8 @@ async def list_jobs(
 
 
 async def oldest_jobs(app: Application, job_filter: JobFilter, *, limit: int = 20) -> tuple[JobRecord, ...]:
-    records = await app.read.jobs(job_filter, limit=limit, oldest_first=True)
+    """Return the oldest jobs that match a filter, oldest first."""
+    records = await app.read.jobs(narrow(app.caller, job_filter), limit=limit, oldest_first=True)
     return await RedactorCache(app).redacted(records)
 
 
@@ -51,7 +54,8 @@ async def job_progress(app: Application, job_id: str | None) -> JobProgressView:
 
 
 async def count_jobs(app: Application, job_filter: JobFilter | None = None) -> CountsView:
-    counts = await app.read.job_counts(job_filter or JobFilter())
+    """Count jobs by displayed status."""
+    counts = await app.read.job_counts(narrow(app.caller, job_filter or JobFilter()))
     return CountsView(
         counts={status.value: counts.get(status, 0) for status in JobStatus}, total=sum(counts.values())
     )
@@ -61,7 +65,8 @@ async def find_successors(app: Application, job_ids: Sequence[str]) -> Mapping[s
     """Return the newest job that each of these jobs was resumed as, if it was, by their ids."""
     if not job_ids:
         return {}
-    records = await app.read.jobs(JobFilter(resumed_from=frozenset(job_ids)), limit=MAX_SUCCESSORS)
+    job_filter = narrow(app.caller, JobFilter(resumed_from=frozenset(job_ids)))
+    records = await app.read.jobs(job_filter, limit=MAX_SUCCESSORS)
     return {
         record.resumed_from: record.job_id for record in reversed(records) if record.resumed_from is not None
     }

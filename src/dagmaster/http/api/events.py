@@ -194,4 +194,4 @@ async def _logs(
     page = await list_logs(app, job_id, **chosen, limit=1 if follow else limit, newest_first=newest_first)
     if not follow:
         return JSONResponse(page.to_dict())
-    return EventStream(request, Scope.READ, stream_logs(app, job_id, **chosen))
+    return EventStream(request, stream_logs(app, job_id, **chosen))

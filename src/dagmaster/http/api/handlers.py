@@ -16,7 +16,7 @@ from dagmaster.http.etags import with_etag
 from dagmaster.http.parameters import Cursor, Limit
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ports.job_options import MAX_ACTOR
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 from dagmaster.sdk.handler_definitions import MAX_HANDLER_NAME
@@ -57,13 +57,13 @@ class TrustBody(Body):
     )
 
 
-@routes.get("/handlers", Scope.READ, "HandlerViewPage")
+@routes.get("/handlers", Scope.READ, "HandlerViewPage", reach=Reach.OPEN)
 async def handlers(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List the handlers that workers have published, by name."""
     return JSONResponse((await list_handlers(app, cursor=cursor, limit=limit)).to_dict())
 
 
-@routes.get("/handlers/{name}", Scope.READ, "HandlerView", headers=["ETag"])
+@routes.get("/handlers/{name}", Scope.READ, "HandlerView", headers=["ETag"], reach=Reach.OPEN)
 async def handler(request: Request, app: App, name: Name) -> Response:
     """Show a handler with the schemas of its params and output."""
     return with_etag(request, (await find_handler(app, name)).to_dict())

@@ -28,7 +28,7 @@ from dagmaster.http.etags import with_etag
 from dagmaster.http.parameters import Cursor, JobId, Jobs, Limit
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import App
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_KEY
 
@@ -37,19 +37,19 @@ MAX_CHILDREN: Final = 10_000
 """Children in one document: more of them would keep the event loop busy for seconds."""
 
 
-@routes.get("/jobs", Scope.READ, "JobViewPage")
+@routes.get("/jobs", Scope.READ, "JobViewPage", reach=Reach.JOBS)
 async def jobs(app: App, job_filter: Jobs, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List jobs, newest first."""
     return JSONResponse((await list_jobs(app, job_filter, cursor=cursor, limit=limit)).to_dict())
 
 
-@routes.get("/stats", Scope.READ, "CountsView")
+@routes.get("/stats", Scope.READ, "CountsView", reach=Reach.JOBS)
 async def stats(app: App, job_filter: Jobs) -> JSONResponse:
     """Count jobs by status, all or those that match the filters of the list."""
     return JSONResponse((await count_jobs(app, job_filter)).to_dict())
 
 
-@routes.get("/lookup", Scope.READ, "JobViewPage")
+@routes.get("/lookup", Scope.READ, "JobViewPage", reach=Reach.JOBS)
 async def lookup(
     app: App,
     correlation_id: Annotated[str | None, Query(min_length=1, max_length=MAX_CORRELATION_ID)] = None,

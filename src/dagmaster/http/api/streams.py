@@ -8,13 +8,14 @@ from fastapi import Depends, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dagmaster.application.access import narrow
 from dagmaster.application.log_streams import stream_with_logs
 from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.http.event_stream import EventStream
 from dagmaster.http.parameters import JobId, Jobs, Limit, NodeIds, Time, parse_optional_time
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import App, Live
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 
 routes = Routes("streams")
 MAX_NUMBER = 2**63 - 1
@@ -68,13 +69,15 @@ async def stream_of_job(
         # Before the stream begins: a node that does not exist is an error, not a stream without its log.
         await list_logs(app, record.job_id, **logs, limit=1)
         messages = stream_with_logs(app, record.job_id, live.jobs.stream(record, after), **logs)
-        return EventStream(request, Scope.READ, messages)
+        return EventStream(request, messages)
     if record.is_finished and after == record.event_seq:
         return Response(status_code=204)
-    return EventStream(request, Scope.READ, live.jobs.stream(record, after))
+    return EventStream(request, live.jobs.stream(record, after))
 
 
-@routes.get("/stream", Scope.READ, "EventStream", media_type="text/event-stream")
-async def stream_of_jobs(request: Request, live: Live, job_filter: Jobs, limit: Limit = 100) -> Response:
+@routes.get("/stream", Scope.READ, "EventStream", media_type="text/event-stream", reach=Reach.JOBS)
+async def stream_of_jobs(
+    request: Request, app: App, live: Live, job_filter: Jobs, limit: Limit = 100
+) -> Response:
     """Follow the newest jobs that match: a snapshot, then what changes, without end."""
-    return EventStream(request, Scope.READ, live.lists.stream(job_filter, limit=limit))
+    return EventStream(request, live.lists.stream(narrow(app.caller, job_filter), limit=limit))

@@ -16,7 +16,7 @@ from dagmaster.http.job_options import OptionsBody
 from dagmaster.http.parameters import InputTexts
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller, Origin, Services
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ports.job_options import MAX_KEY
 
 routes = Routes("jobs")
@@ -81,22 +81,30 @@ async def reject_key_of_batch(request: Request) -> None:
         )
 
 
-@routes.post("/jobs", Scope.SUBMIT, "SubmitResult", 202, headers=["Location"])
+@routes.post("/jobs", Scope.SUBMIT, "SubmitResult", 202, headers=["Location"], reach=Reach.OPEN)
 async def submit(
     services: Services,
     origin: Origin,
+    caller: Caller,
     body: SubmitBody,
     idempotency_key: IdempotencyKey = None,
     traceparent: TraceParent = None,
 ) -> JSONResponse:
     """Submit a job. The same idempotency key and body: the same job; another body: 409."""
     result = await services.submissions.submit(
-        body.to_request(origin.actor, idempotency_key, traceparent), origin
+        body.to_request(origin.actor, idempotency_key, traceparent), origin, caller
     )
     return JSONResponse(result.to_dict(), 202, headers={"Location": f"/api/v1/jobs/{result.job_id}"})
 
 
-@routes.post("/jobs/batch", Scope.SUBMIT, "[SubmitResult]", 202, dependencies=[Depends(reject_key_of_batch)])
+@routes.post(
+    "/jobs/batch",
+    Scope.SUBMIT,
+    "[SubmitResult]",
+    202,
+    dependencies=[Depends(reject_key_of_batch)],
+    reach=Reach.OPEN,
+)
 async def submit_batch(
     app: App, caller: Caller, body: BatchBody, traceparent: TraceParent = None
 ) -> JSONResponse:
@@ -107,7 +115,7 @@ async def submit_batch(
     return JSONResponse([result.to_dict() for result in results], 202)
 
 
-@routes.post("/plan", Scope.SUBMIT, "SubmissionPlanView")
+@routes.post("/plan", Scope.SUBMIT, "SubmissionPlanView", reach=Reach.OPEN)
 async def plan(app: App, caller: Caller, body: SubmitBody) -> JSONResponse:
     """Show what this submit would do: what starts, what is decided, which queues are served.
 

@@ -13,7 +13,7 @@ from dagmaster.http.parameters import MAX_ID
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import Caller, Origin, Services
 from dagmaster.json_types import JsonObject
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ports.handler_contracts import HandlerOffer
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 from dagmaster.ports.remote_workers import NewWorker
@@ -155,7 +155,7 @@ class ResultBody(TaskCallBody):
         return Failed(document, self.permanent, running_seconds=seconds)
 
 
-@routes.post("/workers", Scope.WORK, "RegistrationView", 201)
+@routes.post("/workers", Scope.WORK, "RegistrationView", 201, reach=Reach.OPEN)
 async def register(services: Services, caller: Caller, origin: Origin, body: WorkerBody) -> JSONResponse:
     """Register a worker, and publish its handlers.
 
@@ -182,7 +182,7 @@ async def register(services: Services, caller: Caller, origin: Origin, body: Wor
     return JSONResponse(view.to_dict(), 201)
 
 
-@routes.post("/workers/{worker_id}/deregister", Scope.WORK, "DeregistrationView")
+@routes.post("/workers/{worker_id}/deregister", Scope.WORK, "DeregistrationView", reach=Reach.OPEN)
 async def deregister(services: Services, caller: Caller, origin: Origin, worker_id: str) -> JSONResponse:
     """Release the tasks of a worker, and deregister it."""
     view = await services.remote_tasks.deregister(worker_id, caller.key_id)
@@ -190,7 +190,7 @@ async def deregister(services: Services, caller: Caller, origin: Origin, worker_
     return JSONResponse(view.to_dict())
 
 
-@routes.post("/tasks/claim", Scope.WORK, "ClaimedTasksView")
+@routes.post("/tasks/claim", Scope.WORK, "ClaimedTasksView", reach=Reach.OPEN)
 async def claim(request: Request, services: Services, caller: Caller, body: ClaimBody) -> JSONResponse:
     """Claim tasks of the worker's handlers; wait for one if all queues are empty."""
 
@@ -204,14 +204,14 @@ async def claim(request: Request, services: Services, caller: Caller, body: Clai
     return JSONResponse(view.to_dict(), headers=NO_STORE)
 
 
-@routes.post("/callbacks/task-heartbeat", Scope.WORK, "HeartbeatView")
+@routes.post("/callbacks/task-heartbeat", Scope.WORK, "HeartbeatView", reach=Reach.OPEN)
 async def heartbeat(services: Services, caller: Caller, body: HeartbeatBody) -> JSONResponse:
     """Renew the lease of a worker and of its tasks; learn which of them to stop."""
     view = await services.remote_tasks.heartbeat(body.worker_id, body.task_ids, caller.key_id)
     return JSONResponse(view.to_dict())
 
 
-@routes.post("/callbacks/task-progress", Scope.WORK, "TaskProgressView")
+@routes.post("/callbacks/task-progress", Scope.WORK, "TaskProgressView", reach=Reach.OPEN)
 async def progress(services: Services, caller: Caller, body: ProgressBody) -> JSONResponse:
     """Report the progress of a task, a checkpoint, a part of its log. It does not renew the lease."""
     report = ProgressReport(
@@ -227,7 +227,7 @@ async def progress(services: Services, caller: Caller, body: ProgressBody) -> JS
     return JSONResponse((await services.remote_tasks.progress(report, caller.key_id)).to_dict())
 
 
-@routes.post("/callbacks/task-result", Scope.WORK, "TaskResultView")
+@routes.post("/callbacks/task-result", Scope.WORK, "TaskResultView", reach=Reach.OPEN)
 async def result(services: Services, caller: Caller, body: ResultBody) -> JSONResponse:
     """Report the outcome of a task.
 

@@ -25,7 +25,7 @@ from dagmaster.http.etags import with_etag
 from dagmaster.http.parameters import Cursor, Limit, Version, WorkflowId
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Compiler
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 
 routes = Routes("workflows")
 MAX_TEXT: Final = 1_000_000
@@ -55,7 +55,7 @@ class ActivateBody(Body):
     version: int = Field(ge=1, le=2**31 - 1)
 
 
-@routes.get("/workflows", Scope.READ, "WorkflowViewPage")
+@routes.get("/workflows", Scope.READ, "WorkflowViewPage", reach=Reach.OPEN)
 async def workflows(
     app: App,
     tag: Annotated[str | None, Query(max_length=200)] = None,
@@ -66,13 +66,13 @@ async def workflows(
     return JSONResponse((await list_workflows(app, tag=tag, cursor=cursor, limit=limit)).to_dict())
 
 
-@routes.get("/workflows/{workflow_id}", Scope.READ, "WorkflowDetailView", headers=["ETag"])
+@routes.get("/workflows/{workflow_id}", Scope.READ, "WorkflowDetailView", headers=["ETag"], reach=Reach.OPEN)
 async def show(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
     """Show a workflow with its definition."""
     return with_etag(request, (await workflow_detail(app, workflow_id, version)).to_dict())
 
 
-@routes.get("/workflows/{workflow_id}/versions", Scope.READ, "VersionViewPage")
+@routes.get("/workflows/{workflow_id}/versions", Scope.READ, "VersionViewPage", reach=Reach.OPEN)
 async def versions(
     app: App, workflow_id: WorkflowId, cursor: Cursor = None, limit: Limit = 100
 ) -> JSONResponse:
@@ -93,13 +93,13 @@ async def schema(request: Request, app: App, workflow_id: WorkflowId, version: V
     return with_etag(request, document, media_type="application/schema+json")
 
 
-@routes.get("/workflows/{workflow_id}/graph", Scope.READ, "GraphView", headers=["ETag"])
+@routes.get("/workflows/{workflow_id}/graph", Scope.READ, "GraphView", headers=["ETag"], reach=Reach.OPEN)
 async def graph(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
     """Show the graph of a workflow: its nodes and their dependencies."""
     return with_etag(request, (await workflow_graph(app, workflow_id, version)).to_dict())
 
 
-@routes.get("/workflows/{workflow_id}/diff", Scope.READ, "VersionDiffView")
+@routes.get("/workflows/{workflow_id}/diff", Scope.READ, "VersionDiffView", reach=Reach.OPEN)
 async def diff(
     app: App,
     workflow_id: WorkflowId,
@@ -121,8 +121,8 @@ async def diagram(
     return with_etag(request, text, media_type="image/svg+xml", **{"Content-Security-Policy": SVG_POLICY})
 
 
-@routes.post("/workflows/validate", Scope.READ, "ValidationResult")
-async def validate(app: App, body: SourceBody) -> JSONResponse:
+@routes.post("/workflows/validate", Scope.READ, "ValidationResult", reach=Reach.OPEN)
+async def validate(app: App, compiler: Compiler, body: SourceBody) -> JSONResponse:
     """Check a workflow file with the handlers that workers have published."""
     result = await validate_apart(
         app, body.text, name=body.file, allow_missing_handlers=body.allow_missing_handlers

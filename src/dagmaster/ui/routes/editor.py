@@ -27,7 +27,7 @@ from dagmaster.errors import (
 from dagmaster.http.compiler_threads import CompilerThreads
 from dagmaster.http.parameters import Version
 from dagmaster.http.services import App, Caller, Compiler
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ui.forms import Form
 from dagmaster.ui.notices import Notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
@@ -42,7 +42,7 @@ SETTABLE: Final = ("handler", "description", "queue")
 WorkflowName = Annotated[str, Query(max_length=64)]
 
 
-@routes.get("/ui/editor", Scope.READ)
+@routes.get("/ui/editor", Scope.READ, reach=Reach.OPEN)
 async def show(
     request: Request, app: App, caller: Caller, workflow_id: WorkflowName = "", version: Version = None
 ) -> Response:
@@ -54,19 +54,19 @@ async def show(
     return await _render(request, app, caller, text, workflow_id=workflow_id, version=detail.version)
 
 
-@routes.get("/ui/editor/completions", Scope.READ)
+@routes.get("/ui/editor/completions", Scope.READ, reach=Reach.OPEN)
 async def show_completions(app: App) -> Response:
     """Return keys, handlers and expressions to complete."""
     return JSONResponse(completions((await list_handlers(app, limit=HANDLERS)).items))
 
 
-@routes.post("/ui/editor/check", Scope.READ)
-async def check(app: App, form: FormFields) -> Response:
+@routes.post("/ui/editor/check", Scope.READ, reach=Reach.OPEN)
+async def check(app: App, compiler: Compiler, form: FormFields) -> Response:
     """Return the problems and the graph of a text."""
     return JSONResponse(await _draft(app, _text(form)))
 
 
-@routes.post("/ui/editor/edit", Scope.READ)
+@routes.post("/ui/editor/edit", Scope.READ, reach=Reach.OPEN)
 async def edit(app: App, compiler: Compiler, form: FormFields) -> Response:
     """Change a node of a text; return the text, or why that is not possible."""
     text = _text(form)

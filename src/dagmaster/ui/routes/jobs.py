@@ -18,7 +18,7 @@ from dagmaster.application.views import Page
 from dagmaster.errors import CursorInvalid, DagmasterError, QueryInvalid
 from dagmaster.http.parameters import Cursor
 from dagmaster.http.services import App, Caller
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ports.job_filter import JOB_FILTER, JobFilter, Match
 from dagmaster.text_format import format_count
 from dagmaster.ui.notices import Notice
@@ -38,7 +38,7 @@ Action = Annotated[Literal["cancel", "resume"], Query()]
 JobIds = Annotated[list[str], Query(alias="job_id", max_length=MAX_BULK)]
 
 
-@routes.get("/ui/jobs", Scope.READ)
+@routes.get("/ui/jobs", Scope.READ, reach=Reach.JOBS)
 async def jobs(
     request: Request,
     app: App,
@@ -64,13 +64,13 @@ async def jobs(
     return render(request, "jobs.html", content)
 
 
-@routes.get("/ui/jobs/bulk", Scope.OPERATE)
+@routes.get("/ui/jobs/bulk", Scope.OPERATE, reach=Reach.JOBS)
 async def confirm_bulk(request: Request, app: App, action: Action, job_ids: JobIds) -> Response:
     """Show what a change of several jobs would do."""
     return render(request, "bulk.html", bulk_page(action, await show_jobs(app, job_ids)))
 
 
-@routes.post("/ui/jobs/bulk", Scope.OPERATE)
+@routes.post("/ui/jobs/bulk", Scope.OPERATE, reach=Reach.JOBS)
 async def change_bulk(app: App, caller: Caller, form: FormFields) -> Response:
     """Cancel or resume several jobs.
 

@@ -9,6 +9,7 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dagmaster.application.access import reaches_all
 from dagmaster.application.browser_sessions import LINK_PREFIX, SESSION_SECONDS
 from dagmaster.errors import Category, DagmasterError
 from dagmaster.http.auth import KeyChecker, check_login
@@ -43,6 +44,8 @@ async def log_in(request: Request, form: FormFields) -> Response:
     response = see_other(target)
     try:
         caller = await check_login(request, key)
+        if target == HOME and not reaches_all(caller):
+            response = see_other("/ui/jobs")
         session_id = await checker.start_session(caller, SESSION_SECONDS)
         is_secure = request.url.scheme == "https"
         keep_session(response, session_id, is_secure=is_secure, seconds=SESSION_SECONDS)

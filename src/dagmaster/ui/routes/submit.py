@@ -24,7 +24,7 @@ from dagmaster.errors import (
 from dagmaster.http.parameters import Version
 from dagmaster.http.services import App, Origin, Services
 from dagmaster.json_types import JsonObject
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ports.job_options import SUBMITTER_OPTIONS
 from dagmaster.ui.forms import Form
 from dagmaster.ui.notices import Notice
@@ -50,7 +50,7 @@ _CORRECTABLE: Final = (InputsInvalid, SubmissionRejected, IdempotencyConflict, Q
 WorkflowName = Annotated[str, Query(max_length=64)]
 
 
-@routes.get("/ui/submit", Scope.SUBMIT)
+@routes.get("/ui/submit", Scope.SUBMIT, reach=Reach.OPEN)
 async def show(
     request: Request, app: App, workflow_id: WorkflowName = "", version: Version = None
 ) -> Response:
@@ -63,7 +63,7 @@ async def show(
     )
 
 
-@routes.get("/ui/submit/completions", Scope.SUBMIT)
+@routes.get("/ui/submit/completions", Scope.SUBMIT, reach=Reach.OPEN)
 async def completions(app: App, workflow_id: WorkflowName, version: Version = None) -> Response:
     """Return what the editor of inputs offers: names, and the values that a list allows."""
     fields = input_fields(await workflow_inputs_schema(app, workflow_id, version), {})
@@ -78,7 +78,7 @@ async def completions(app: App, workflow_id: WorkflowName, version: Version = No
     return JSONResponse({"items": [*keys, *values]})
 
 
-@routes.post("/ui/submit", Scope.SUBMIT)
+@routes.post("/ui/submit", Scope.SUBMIT, reach=Reach.OPEN)
 async def submit(
     request: Request, app: App, services: Services, origin: Origin, form: FormFields
 ) -> Response:
@@ -93,7 +93,7 @@ async def submit(
         job = _to_request(entry, origin.actor)
         if action == "check":
             return await _show(request, app, entry, plan=await plan_submission(app, job))
-        result = await services.submissions.submit(job, origin)
+        result = await services.submissions.submit(job, origin, app.caller)
     except _CORRECTABLE as error:
         problems = error.problems if isinstance(error, InputsInvalid) else [Problem(message=str(error))]
         return await _show(

@@ -18,7 +18,7 @@ from dagmaster.application.queries.workflows import compare_versions, list_workf
 from dagmaster.errors import QueryInvalid
 from dagmaster.http.parameters import Cursor, Version, WorkflowId
 from dagmaster.http.services import App, Compiler
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ui.notices import Notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
@@ -79,7 +79,7 @@ async def summary(request: Request, app: App, workflow_id: WorkflowId, version: 
     return render(request, "workflow.html", page)
 
 
-@routes.get("/ui/workflows/{workflow_id}/graph", Scope.READ)
+@routes.get("/ui/workflows/{workflow_id}/graph", Scope.READ, reach=Reach.OPEN)
 async def graph(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
     """Show the graph of a version."""
     detail = await workflow_detail(app, workflow_id, version)
@@ -87,7 +87,7 @@ async def graph(request: Request, app: App, workflow_id: WorkflowId, version: Ve
     return render(request, "workflow.html", graph_page(workflow_head(detail, "graph", time.time()), view))
 
 
-@routes.get("/ui/workflows/{workflow_id}/definition", Scope.READ)
+@routes.get("/ui/workflows/{workflow_id}/definition", Scope.READ, reach=Reach.OPEN)
 async def definition(
     request: Request, app: App, compiler: Compiler, workflow_id: WorkflowId, version: Version = None
 ) -> Response:
@@ -99,7 +99,7 @@ async def definition(
     )
 
 
-@routes.get("/ui/workflows/{workflow_id}/versions", Scope.READ)
+@routes.get("/ui/workflows/{workflow_id}/versions", Scope.READ, reach=Reach.OPEN)
 async def versions(
     request: Request,
     app: App,

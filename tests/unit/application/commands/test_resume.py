@@ -27,11 +27,16 @@ from dagmaster.errors import (
     DagmasterError,
     InputsInvalid,
     JobNotFinished,
+    KeyNarrowed,
     NodeNotFound,
     NothingToResume,
     PermanentError,
+    ScopeMissing,
+    SecretInputsMissing,
     WorkflowNotFound,
 )
+from dagmaster.ports.api_keys import Caller, KeyLimits, Scope
+from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.sdk.handler_registry import Registry, handler
 from tests.unit.application.memory_application import finished, served_application
 
@@ -236,6 +241,69 @@ def test_another_version_makes_a_new_job():
         assert (result.is_new, result.version) == (True, 2)
         assert (await finished(app, result.job_id)).status is JobStatus.COMPLETED
         assert tiles.calls == ["tile", "about 2"]
+
+    failed_job(test)
+
+
+SECRET_FLOW = FLOW.replace(", default: hunter2-canary}", "}").replace(
+    "workflow_id: tiles", "workflow_id: secret"
+)
+
+
+def test_a_resume_with_another_input_needs_the_secrets_again():
+    """Who may resume a job must not choose where the secrets of its submitter go."""
+
+    async def main() -> None:
+        tiles = Tiles()
+        async with served_application(tiles.registry) as app:
+            graph = tiles.compiled(SECRET_FLOW)
+            job = JobRequest(graph=graph, submitted_by="ada", inputs={"token": "canary-of-ada"})
+            job_id = str((await submit_job(app, job)).job_id)
+            await finished(app, job_id)
+            for request in (
+                ResumeRequest(sent_by="eve", inputs={"year": 2025}),
+                ResumeRequest(sent_by="eve", input_texts={"year": "2025"}),
+            ):
+                for resume in (resume_job, plan_resume):
+                    with pytest.raises(SecretInputsMissing, match=r"given again: token$") as caught:
+                        await resume(app, job_id, request)
+                    assert "canary" not in str(caught.value)
+            again = await resume_job(
+                app, job_id, ResumeRequest(sent_by="eve", inputs={"year": 2025, "token": "mine"})
+            )
+            assert isinstance(again, SubmitResult)
+            tiles.is_broken = False
+            await resume_job(app, job_id, ResumeRequest(sent_by="eve"))
+            assert (await finished(app, job_id)).status is JobStatus.COMPLETED, "a new run has what it had"
+
+    asyncio.run(main())
+
+
+def test_a_resume_as_a_new_job_needs_the_scope_submit_and_the_workflow():
+    async def test(app: Application, job_id: str, tiles: Tiles) -> None:
+        tiles.is_broken = False
+        graph = tiles.compiled(FLOW.replace("version: 1", "version: 2").replace("year: 1}", "year: 2}"))
+        await publish_workflows(app, [WorkflowSource(graph)])
+
+        def as_caller(*scopes: Scope, **limits: Any) -> Application:
+            caller = Caller(key_id="1", name="ci", scopes=frozenset(scopes), limits=KeyLimits(**limits))
+            return app.on_behalf_of(ChangeOrigin(actor=caller.actor), caller)
+
+        changes = (
+            ResumeRequest(sent_by="ci", inputs={"year": 2025}),
+            ResumeRequest(sent_by="ci", version=2),
+        )
+        for request in changes:
+            with pytest.raises(ScopeMissing, match="needs the scope `submit`"):
+                await resume_job(as_caller(Scope.OPERATE), job_id, request)
+            with pytest.raises(KeyNarrowed, match="it may submit: other"):
+                await resume_job(
+                    as_caller(Scope.OPERATE, Scope.SUBMIT, workflows=("other",)), job_id, request
+                )
+        both = as_caller(Scope.OPERATE, Scope.SUBMIT, workflows=("tiles",))
+        assert isinstance(await resume_job(both, job_id, changes[0]), SubmitResult)
+        await resume_job(as_caller(Scope.OPERATE), job_id, ResumeRequest(sent_by="ci"))
+        assert (await finished(app, job_id)).status is JobStatus.COMPLETED
 
     failed_job(test)
 
