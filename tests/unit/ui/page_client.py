@@ -36,8 +36,12 @@ class Pages:
 
     async def log_in(self, *scopes: Scope) -> str:
         """Start a session of a key with some scopes; return what its cookie has."""
-        self.api_key = await self.api.use_key(*scopes)
-        caller = await find_caller(self.api.keys, self.api_key)
+        return await self.use_key(await self.api.use_key(*scopes))
+
+    async def use_key(self, api_key: str) -> str:
+        """Start a session of a key; return what its cookie has."""
+        self.api_key = api_key
+        caller = await find_caller(self.api.keys, api_key)
         self.key = await start_session(self.api.keys, caller)
         return self.key
 

@@ -86,6 +86,7 @@ async def versions(
     "JsonSchema",
     media_type="application/schema+json",
     headers=["ETag"],
+    reach=Reach.OPEN,
 )
 async def schema(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
     """Return the JSON Schema of the inputs, for forms and clients."""
@@ -111,7 +112,12 @@ async def diff(
 
 
 @routes.get(
-    "/workflows/{workflow_id}/diagram.svg", Scope.READ, "Svg", media_type="image/svg+xml", headers=["ETag"]
+    "/workflows/{workflow_id}/diagram.svg",
+    Scope.READ,
+    "Svg",
+    media_type="image/svg+xml",
+    headers=["ETag"],
+    reach=Reach.OPEN,
 )
 async def diagram(
     request: Request, app: App, compiler: Compiler, workflow_id: WorkflowId, version: Version = None

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from dagmaster.errors import PageNotFound
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ui.page_routes import PageRoutes
 from dagmaster.ui.pages.messages import offline_page
 from dagmaster.ui.rendering import SECURITY_HEADERS, render
@@ -63,6 +63,6 @@ async def offline(request: Request) -> Response:
     return render(request, "offline.html", offline_page())
 
 
-@unknown.get("/ui/{path:path}", Scope.READ)
+@unknown.get("/ui/{path:path}", Scope.READ, Reach.OPEN)
 async def unknown_page(request: Request) -> Response:
     raise PageNotFound(f"there is no page {request.url.path[:200]}")
