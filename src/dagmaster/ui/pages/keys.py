@@ -12,7 +12,7 @@ from dagmaster.ui.pages.times import Moment, moment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.application.views import ApiKeyView, NewApiKeyView, Page
+    from dagmaster.application.views import ApiKeyView, BrowserSessionView, NewApiKeyView, Page
 
 PATH: Final = "/ui/keys"
 MEANINGS: Final = {
@@ -48,6 +48,23 @@ class KeyRow:
     @property
     def is_valid(self) -> bool:
         return self.state == "valid"
+
+    @property
+    def narrowed(self) -> str:
+        """Return what the key is narrowed to, in words; empty: to nothing."""
+        key = self.record
+        names = (("queue", key.queues), ("handler", key.handlers), ("workflow", key.workflows))
+        words = [f"{noun} {name}" for noun, chosen in names for name in chosen]
+        return ", ".join([*words, *(["own jobs"] if key.is_own else [])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """A session of a browser."""
+
+    record: BrowserSessionView
+    since: Moment | None
+    until: Moment | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +110,13 @@ class KeysPage(ListPage[KeysQuery, KeyRow]):
     choices: tuple[ScopeChoice, ...]
     days: tuple[tuple[str, str], ...]
     made: NewKey | None
+    sessions: tuple[SessionRow, ...] = ()
 
 
 def keys_page(
     page: Page[ApiKeyView],
     *,
+    sessions: Sequence[BrowserSessionView] = (),
     own_id: str | None,
     now: float,
     cursor: str | None,
@@ -118,6 +137,12 @@ def keys_page(
         days=DAYS,
         problem=problem,
         made=made,
+        sessions=tuple(
+            SessionRow(
+                record=session, since=moment(session.created_at, now), until=moment(session.expires_at, now)
+            )
+            for session in sessions
+        ),
     )
 
 

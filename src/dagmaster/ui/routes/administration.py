@@ -18,6 +18,7 @@ from dagmaster.application.api_keys import (
     rotate_key,
 )
 from dagmaster.application.audit_trail import list_changes
+from dagmaster.application.browser_sessions import list_sessions, revoke_session
 from dagmaster.application.database_admin import schema_state
 from dagmaster.application.queries.fleet import fleet
 from dagmaster.application.queries.metrics import throughput
@@ -102,6 +103,15 @@ async def revoke(services: Services, origin: Origin, key_id: KeyId) -> Response:
     return see_other("/ui/keys", Notice(f"The key {view.key_id} of {view.name} is revoked."))
 
 
+@routes.post("/ui/keys/sessions/{session_id}/revoke", Scope.ADMIN)
+async def end_session(
+    services: Services, origin: Origin, session_id: Annotated[str, Path(max_length=100)]
+) -> Response:
+    """End the session of a browser."""
+    view = await revoke_session(services.keys, session_id, origin=origin)
+    return see_other("/ui/keys", Notice(f"The session {view.session_id} of {view.caller} has ended."))
+
+
 @routes.get("/ui/audit", Scope.ADMIN)
 async def audit(
     request: Request,
@@ -134,8 +144,16 @@ async def _keys_page(
     made: NewKey | None = None,
 ) -> KeysPage:
     page = await list_keys(services.keys, cursor=cursor, limit=ROWS)
+    sessions = await list_sessions(services.keys) if cursor is None else []
     return keys_page(
-        page, own_id=caller.key_id, now=time.time(), cursor=cursor, entry=entry, problem=problem, made=made
+        page,
+        sessions=sessions,
+        own_id=caller.key_id,
+        now=time.time(),
+        cursor=cursor,
+        entry=entry,
+        problem=problem,
+        made=made,
     )
 
 
