@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster.ports.api_keys import ApiKeyRecord, Scope
+from dagmaster.ports.api_keys import ApiKeyRecord, BrowserSession, Caller, KeyLimits, Namespace, Scope
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
@@ -63,6 +65,88 @@ def test_keys_are_stored_found_by_digest_revoked_once_and_marked_as_used(kind, r
         assert again is not None
         assert again.revoked_at == revoked.revoked_at
         assert await store.revoke("none") is None
+        if isinstance(store, PostgresApiKeyStore):
+            await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["postgres", "memory"])
+def test_sessions_and_links_are_found_by_digest_end_once_and_follow_their_key(kind, request):  # noqa: PLR0915 - one story
+    store: ApiKeyStore = (
+        MemoryApiKeyStore()
+        if kind == "memory"
+        else PostgresApiKeyStore(DatabaseConfig(dsn=request.getfixturevalue("dsn")))
+    )
+    narrowed = replace(
+        key("one"),
+        limits=KeyLimits(queues=("q",), handlers=("h",), workflows=("w",), is_own=True),
+        namespace=Namespace.USER,
+    )
+
+    def session(
+        session_id: str, key_id: str, *, is_link: bool = False, seconds: float = 60.0
+    ) -> BrowserSession:
+        caller = Caller(key_id=key_id, name="ci", scopes=frozenset({Scope.READ}), namespace=Namespace.OIDC)
+        return BrowserSession(
+            session_id=session_id,
+            caller=caller,
+            created_at=0.0,
+            expires_at=time.time() + seconds,
+            is_link=is_link,
+        )
+
+    async def main() -> None:  # noqa: PLR0915 - one story
+        await store.add(narrowed, "digest one")
+        found = await store.find("digest one")
+        assert found is not None
+        assert (found[0].limits, found[0].namespace, found[0].actor) == (
+            narrowed.limits,
+            Namespace.USER,
+            "ci",
+        )
+        await store.start_session(session("s1", "one"), "d1")
+        await store.start_session(session("s2", "oidc:anna"), "d2")
+        await store.start_session(session("old", "one", seconds=-1.0), "d3")
+        await store.start_session(session("l1", "one", is_link=True), "d4")
+        await store.start_session(session("l2", "one", is_link=True, seconds=-1.0), "d5")
+        match = await store.find_session("d1")
+        assert match is not None
+        stored, now = match
+        assert stored.key is not None
+        assert (stored.session_id, stored.key.key_id, stored.key.limits) == ("s1", "one", narrowed.limits)
+        assert stored.is_valid(now)
+        token = await store.find_session("d2")
+        assert token is not None
+        assert (token[0].key, token[0].caller.actor, token[0].caller.scopes) == (
+            None,
+            "oidc:ci",
+            {Scope.READ},
+        )
+        expired = await store.find_session("d3")
+        assert expired is not None
+        assert not expired[0].is_valid(expired[1])
+        assert await store.find_session("d4") is None, "a link is no session"
+        assert await store.find_session("none") is None
+        link = await store.take_link("d4")
+        assert link is not None
+        assert link.key is not None
+        assert (link.session_id, link.key.key_id) == ("l1", "one")
+        for digest in ("d4", "d5", "d1", "none"):
+            assert await store.take_link(digest) is None, digest
+        assert {one.session_id for one in await store.sessions()} == {"s1", "s2"}
+        ended = await store.end_session("s2")
+        assert ended is not None
+        again = await store.end_session("s2")
+        assert again is not None
+        assert again.ended_at == ended.ended_at is not None
+        assert await store.end_session("l1") is None
+        assert await store.end_session("none") is None
+        assert [one.session_id for one in await store.sessions()] == ["s1"]
+        await store.revoke("one")
+        match = await store.find_session("d1")
+        assert match is not None
+        assert not match[0].is_valid(match[1]), "it ends with its key"
         if isinstance(store, PostgresApiKeyStore):
             await store.close()
 

@@ -163,3 +163,37 @@ def test_a_downgrade_restores_the_values_of_the_previous_schema(old_database):
     assert rows(old_database, "SELECT tries_used, lost_used FROM dag_node_states") == [(0, 0)]
     schema_version.upgrade(old_database)
     assert rows(old_database, "SELECT name FROM dag_jobs") == [("old",)]
+
+
+BEFORE_OWNERS = """
+INSERT INTO dag_api_keys (key_id, digest, name, scopes, created_at, created_by)
+VALUES ('k1', 'd1', 'far', '{work}', now(), 'ada'), ('k2', 'd2', 'ada', '{work}', now(), 'dagmaster dev');
+INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, handlers, registered_by, started_at, heartbeat_at)
+VALUES (1, 'h', 1, '1', '{}', 1, '{"far": "1"}', 'k1', now(), now()), (2, 'h', 2, '1', '{}', 1, '{"mine": "1"}', 'k2', now(), now());
+INSERT INTO dag_handlers (name, version, definition, content_hash, worker_id, published_at)
+VALUES ('far', '1', '{}', 'x', 1, now()), ('mine', '1', '{}', 'x', 2, now()), ('own', '1', '{}', 'x', 3, now());
+"""
+
+
+def test_contracts_of_before_belong_to_the_keys_that_published_them_else_to_the_installation(old_database):
+    async def owners() -> dict[str, str]:
+        connection = await asyncpg.connect(old_database, server_settings={"search_path": "dagapp"})
+        try:
+            rows = await connection.fetch("SELECT name, owner FROM dag_handlers")
+            # What a worker of the version before publishes now.
+            await connection.execute(
+                "INSERT INTO dag_handlers (name, version, definition, content_hash, worker_id, published_at)"
+                " VALUES ('new', '1', '{}', 'x', 3, now())"
+            )
+            new = await connection.fetchval("SELECT owner FROM dag_handlers WHERE name = 'new'")
+            assert new == "installation"
+            local = await connection.fetchval("SELECT is_local FROM dag_api_keys WHERE key_id = 'k2'")
+            assert local
+        finally:
+            await connection.close()
+        return {row["name"]: row["owner"] for row in rows}
+
+    schema_version.upgrade(old_database, "0009")
+    asyncio.run(execute(old_database, f"SET search_path TO dagapp; {BEFORE_OWNERS}"))
+    schema_version.upgrade(old_database)
+    assert asyncio.run(owners()) == {"far": "key:far", "mine": "ada", "own": "installation"}
