@@ -208,7 +208,10 @@ class ApprovalModel(NextModel):
 
     type: Literal["approval"]
     approvers: list[str] = Field(
-        default_factory=list, max_length=1000, description="Who may answer. Empty: anyone."
+        default_factory=list,
+        max_length=1000,
+        description="Who may answer, as anna (a user, or a person with a token), key:ci (a key) or oidc:anna."
+        " Empty: anyone.",
     )
     message: str = Field(default="", max_length=4096, description="The question to the approvers.")
     timeout_seconds: Seconds | None = Field(default=None, description="How long to wait for an answer.")
