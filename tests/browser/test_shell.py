@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 
 def test_the_link_of_dev_logs_in_and_leaves_no_key_in_the_address(visitor: Visitor):
-    page = visitor.page(f"/ui/#key={visitor.server.key}", key=None)
+    code = visitor.server.make_login_link(visitor.server.key)
+    page = visitor.page(f"/ui/#login={code}", key=None)
     expect(page).to_have_url(f"{visitor.server.url}/ui/")
     expect(page.get_by_role("navigation", name="Main")).to_be_visible()
     (cookie,) = [cookie for cookie in page.context.cookies() if cookie["name"] == SESSION_COOKIE]
-    assert (cookie["httpOnly"], cookie["sameSite"], cookie["value"]) == (True, "Strict", visitor.server.key)
+    assert (cookie["httpOnly"], cookie["sameSite"], cookie["value"][:3]) == (True, "Strict", "ds_")
+    assert code not in cookie["value"]
     assert visitor.server.key not in page.content()
 
 

@@ -71,7 +71,7 @@ class Visitor:
                 [
                     {
                         "name": SESSION_COOKIE,
-                        "value": value,
+                        "value": self.server.start_session(value),
                         "url": self.server.url,
                         "sameSite": "Strict",
                         "httpOnly": True,

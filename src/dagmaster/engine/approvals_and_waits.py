@@ -26,7 +26,7 @@ MAX_WAIT_SECONDS: Final = 100 * 366 * 86_400
 
 
 def may_answer(spec: ApprovalSpec, by: str | None) -> bool:
-    """Return whether somebody may approve or reject: one of the approvers, or anyone where none are named.
+    """Return whether a sender may approve or reject: one of the approvers, or anyone where none are named.
 
     An approver with a namespace (`key:ci`, `oidc:anna`) is that caller. A bare name is a person: the user of
     that name, or who an identity provider says has it; never a key of that name.

@@ -22,7 +22,7 @@ from dagmaster.testing.factories import approval
         ("key:anna", "key:anna", True),
         ("key:anna", "anna", False),
         ("key:anna", "oidc:anna", False),
-        # A provider names somebody as a key is named.
+        # A provider names a person as a key is named.
         ("key:anna", "oidc:key:anna", False),
         ("oidc:anna", "oidc:anna", True),
         ("oidc:anna", "anna", False),

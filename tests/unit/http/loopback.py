@@ -9,7 +9,8 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagmaster.application.api_keys import create_key
+from dagmaster.application.api_keys import create_key, find_caller
+from dagmaster.application.browser_sessions import create_login_link, start_session
 from dagmaster.http.app import create_app
 from dagmaster.http.server import HttpServer
 from dagmaster.ports.api_keys import Scope
@@ -56,6 +57,16 @@ class Loopback:
     def make_key(self, *scopes: Scope, name: str = "ada") -> str:
         """Return a new key."""
         return self.run(create_key(self.services.keys, name, scopes, origin=ORIGIN, now=0.0)).key
+
+    def start_session(self, key: str) -> str:
+        """Return what the cookie of a browser has that logged in with a key."""
+        caller = self.run(find_caller(self.services.keys, key))
+        return self.run(start_session(self.services.keys, caller))
+
+    def make_login_link(self, key: str) -> str:
+        """Return the code of a link that logs in once."""
+        caller = self.run(find_caller(self.services.keys, key))
+        return self.run(create_login_link(self.services.keys, caller))
 
     def restart(self) -> None:
         """Stop the server and start another on the same address and stores."""

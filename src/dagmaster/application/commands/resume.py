@@ -198,18 +198,18 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
 
 
 def _check_secrets(resume: _Resume) -> None:
-    """Raise `SecretInputsMissing` if other inputs would be combined with secrets that somebody else gave.
+    """Raise `SecretInputsMissing` if other inputs would be combined with secrets that another submitter gave.
 
     Who chooses an input decides where secrets go. A default is no secret of the job.
     """
     job, request = resume.job, resume.request
     if not changed_names(job.inputs, resume.inputs):
         return
-    given = {*request.inputs, *request.input_texts}
+    named = {*request.inputs, *request.input_texts}
     kept = sorted(
         name
         for name, declared in resume.graph.inputs.items()
-        if _is_kept_secret(job.inputs, name, declared) and name not in given
+        if _is_kept_secret(job.inputs, name, declared) and name not in named
     )
     if kept:
         raise SecretInputsMissing(
