@@ -1,4 +1,4 @@
-"""What a caller reaches: jobs of its own only, some workflows only. The scope of its key says what it may do."""
+"""What a caller reaches: only its own jobs, or only some workflows. Its scopes say what it may do there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.job_filter import JobFilter
 
 OWN_READS = frozenset({Reach.JOB, Reach.JOBS})
-"""What a caller with the scope submit reads of its own jobs, without the scope read."""
+"""What a caller with the scope submit reads without the scope read: its jobs."""
 
 
 def admit(caller: Caller, scope: Scope, reach: Reach) -> Caller:
@@ -49,7 +49,8 @@ def check_workflow(caller: Caller | None, workflow_id: str) -> None:
     allowed = () if caller is None else caller.limits.workflows
     if allowed and workflow_id not in allowed:
         raise KeyNarrowed(
-            f"this key may not submit the workflow {workflow_id!r}; it may submit: {format_list(sorted(allowed))}"
+            f"this key may not submit the workflow {workflow_id!r}; it may submit:"
+            f" {format_list(sorted(allowed))}"
         )
 
 
@@ -64,7 +65,7 @@ def reaches_all(caller: Caller) -> bool:
 
 
 def narrow(caller: Caller | None, job_filter: JobFilter) -> JobFilter:
-    """Return a filter that only matches jobs that a caller reaches; raise `KeyNarrowed` if it names others."""
+    """Return a filter of the jobs that a caller reaches; raise `KeyNarrowed` if it names others."""
     if caller is None or not caller.limits.is_own:
         return job_filter
     if job_filter.submitted_by not in (None, caller.actor):

@@ -92,7 +92,8 @@ def _check_limits(limits: KeyLimits, scopes: Collection[Scope]) -> None:
             raise ApiKeyInvalid(f"a key is narrowed to {noun} for its scope {scope}, which it does not have")
         if len(names) > MAX_NARROWED or any(not (1 <= len(one) <= MAX_NARROWED_NAME) for one in names):
             raise ApiKeyInvalid(
-                f"a key is narrowed to at most {MAX_NARROWED} {noun}, with 1 to {MAX_NARROWED_NAME} characters"
+                f"a key is narrowed to at most {MAX_NARROWED} {noun}, each with 1 to"
+                f" {MAX_NARROWED_NAME} characters"
             )
     if limits and Scope.ADMIN in scopes:
         raise ApiKeyInvalid("a key with the scope admin cannot be narrowed: it could create another key")

@@ -107,7 +107,7 @@ class RemoteTasks:
             wakeup.set()
 
     async def register(self, worker: NewWorker, limits: KeyLimits = NO_LIMITS) -> RegistrationView:
-        """Register a worker with those of its handlers that it may have; raise `KeyNarrowed` or `QuotaExceeded`.
+        """Register a worker with the handlers that it may have; raise `KeyNarrowed` or `QuotaExceeded`.
 
         A worker of a key that is narrowed to queues, and that names none, serves these.
         """

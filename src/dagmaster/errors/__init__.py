@@ -126,7 +126,7 @@ class HandlerNotFound(DagmasterError):
 
 
 class HandlerTrustRejected(DagmasterError):
-    """It is not clear whose contract of a handler is to be trusted, or there is none."""
+    """It is not clear whose contract of a handler is to be trusted, or nobody published one."""
 
     code = "handler_trust_rejected"
     category = Category.CONFLICT

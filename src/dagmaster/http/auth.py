@@ -145,7 +145,7 @@ class KeyChecker:
         return digest_of(credential.text) in self._cache
 
     def was_rejected(self, credential: Credential) -> bool:
-        """Return whether a credential was found not to be valid a moment ago: it is sent again, no new guess."""
+        """Return whether a credential was rejected a moment ago: it is sent again, and is no new guess."""
         return digest_of(credential.text) in self._rejected
 
     async def mark_used(self) -> None:

@@ -16,7 +16,7 @@ SUBJECT_PREFIX: Final = "oidc:"
 
 
 class Namespace(StrEnum):
-    """Where the name of a caller comes from. Actors are NAMESPACE:NAME; a user of the machine is a bare name."""
+    """Where the name of a caller comes from. Actors are NAMESPACE:NAME; a user is a bare name."""
 
     KEY = "key"
     OIDC = "oidc"
@@ -124,7 +124,7 @@ class BrowserSession:
 
 
 def actor_of(namespace: Namespace, name: str) -> str:
-    """Return the actor of a name. A user's is the bare name, unless that looks like one of another namespace."""
+    """Return the actor of a name. A user's is the bare name, unless that looks like another namespace."""
     is_bare = namespace is Namespace.USER and name.partition(":")[0] not in tuple(Namespace)
     return name if is_bare else f"{namespace}:{name}"
 

@@ -38,7 +38,7 @@ class HandlerContracts(Protocol):
     """Stores contracts of callers. `audit` is stored in the transaction of the change."""
 
     async def offer(self, offer: HandlerOffer) -> frozenset[str]:
-        """Publish what is the caller's own, propose the rest; return the handlers that its workers may have."""
+        """Publish what is the caller's, propose the rest; return the handlers that its workers may have."""
 
     async def usage(self, key_id: str, actor: str) -> CallerUsage:
         """Return what a caller has now, for its quota."""

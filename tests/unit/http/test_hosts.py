@@ -73,6 +73,6 @@ def test_a_socket_of_another_host_is_closed_before_it_is_accepted():
 
 
 def test_the_settings_and_the_public_url_name_hosts():
-    settings = Settings(allowed_hosts="a.example,10.0.0.7", public_url="https://b.example")
+    settings = Settings(allowed_hosts=("a.example", "10.0.0.7"), public_url="https://b.example")
     assert allowed_hosts(settings) == {"a.example", "10.0.0.7", "b.example"}
     assert allowed_hosts(Settings()) == frozenset()

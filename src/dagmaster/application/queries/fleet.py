@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.views.fleet import OrchestratorStatusView
-from dagmaster.engine.diagnosis.active_nodes import format_all_draining, format_busy_processes
+from dagmaster.engine.diagnosis.active_nodes import format_all_draining
+from dagmaster.engine.diagnosis.context import format_busy_processes
 from dagmaster.ports.run_queues import is_orphaned_queue, is_served
 from dagmaster.records.fleet import FleetRecord, OrchestratorRecord, QueueRecord, WorkerRecord
 from dagmaster.records.page import Page

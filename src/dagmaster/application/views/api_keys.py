@@ -11,7 +11,7 @@ from dagmaster.records.record import Record, Timestamp
 class ApiKeyView(Record):
     """A key, without its secret. `actor`: the submitter and sender of what is done with it.
 
-    It is narrowed to `queues` and `handlers` of workers and to `workflows` that it submits; none: to no names.
+    Its workers may have `queues` and `handlers`, and it submits `workflows`; empty: all of them.
     `is_own`: it reaches only jobs that it submitted.
     """
 

@@ -62,7 +62,7 @@ def handlers() -> None:
 def list_handlers(
     *, is_published: bool, as_json: bool, modules: tuple[str, ...], data_dir: pathlib.Path | None
 ) -> int:
-    """List the handlers that workflows can use. Changes of contracts that wait for an administrator are marked."""
+    """List the handlers that workflows can use. Changes that wait for an administrator are marked."""
     server = find_session(modules)
     if is_published:
         documents = [view.to_dict() for view in on_system(data_dir, list_all_handlers)]

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.engine.diagnosis.context import format_busy_processes
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode, format_time
+from dagmaster.engine.diagnosis.untrusted_handlers import untrusted
 from dagmaster.engine.status import Isolation, isolation_after
 from dagmaster.text_format import age, format_count, format_error, format_list
 
@@ -233,7 +235,7 @@ def task_in_flight(
     if out.worker is None and out.stop_requested_at is not None:
         return _stopping(node, out, context)
     if out.worker is None and out.untrusted_caller is not None:
-        return _untrusted(out, out.untrusted_caller, context.now - out.dispatched_at)
+        return untrusted(out, out.untrusted_caller, context.now - out.dispatched_at)
     if out.worker is None:
         return queued(
             out.queue,
@@ -244,20 +246,6 @@ def task_in_flight(
             timeout_seconds=None if node.wake_at is None else node.wake_at - context.now,
         )
     return _held_by(node, out, out.worker, context)
-
-
-def _untrusted(out: InFlightTask, caller: str, seconds: float) -> Reason:
-    """Return the reason of a task whose handler only workers offer that an administrator does not trust with it."""
-    why = (
-        f"only workers of {caller} offer the handler {out.handler}, whose contract is not theirs: an"
-        f" administrator decides with `dagmaster handlers trust {out.handler}`"
-    )
-    return Reason(
-        code=ReasonCode.HANDLER_UNTRUSTED,
-        sentence=f"has been queued on {out.queue} for {age(seconds)}; {why}",
-        group_sentence=f"are queued on {out.queue}; {why}",
-        data={"queue": out.queue, "seconds": seconds, "handler": out.handler, "caller": caller},
-    )
 
 
 def queued(
@@ -311,12 +299,6 @@ def queued(
 def format_all_draining(count: int, noun: str) -> str:
     """Format that all live services of a kind drain, and so claim nothing."""
     return f"the only live {noun} is draining" if count == 1 else f"all {count:,} live {noun}s are draining"
-
-
-def format_busy_processes(whose: str, count: int) -> str:
-    """Format that all processes for plain functions are busy, although the workers have free slots."""
-    noun = "process for plain functions is" if count == 1 else "processes for plain functions are"
-    return f"{whose} {count:,} {noun} busy (DAGMASTER_PROCESSES)"
 
 
 def _held_by(node: Node, out: InFlightTask, worker: Service, context: DiagnosisContext) -> Reason:

@@ -76,7 +76,7 @@ class InFlightTask:
     queue_position: int | None = None
     handler: str = ""
     untrusted_caller: str | None = None
-    """Whose live workers offer the handler without being trusted with it, while no other live worker has it."""
+    """Whose live workers offer the handler and may not have it, while no other live worker has it."""
 
     @property
     def status(self) -> NodeStatus:
@@ -157,3 +157,9 @@ class DiagnosisContext(JobSurroundings):
     approval_messages: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)
     outputs: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+def format_busy_processes(whose: str, count: int) -> str:
+    """Format that all processes for plain functions are busy, although the workers have free slots."""
+    noun = "process for plain functions is" if count == 1 else "processes for plain functions are"
+    return f"{whose} {count:,} {noun} busy (DAGMASTER_PROCESSES)"

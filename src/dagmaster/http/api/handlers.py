@@ -95,7 +95,7 @@ async def trust(app: App, name: Name, body: TrustBody | None = None) -> JSONResp
 
 @routes.post("/handlers/{name}/distrust", Scope.ADMIN, "HandlerTrustView")
 async def distrust(app: App, name: Name, body: TrustBody | None = None) -> JSONResponse:
-    """Remove what a caller has of a handler: trust, changes that wait, and the contract if it is the owner."""
+    """Remove what a caller has of a handler: trust, changes that wait, and the contract that it owns."""
     return JSONResponse((await distrust_handler(app, name, caller=(body or TrustBody()).caller)).to_dict())
 
 

@@ -74,23 +74,14 @@ class MemoryHandlerContracts:
         database.audit_trail.add(audit)
 
     async def collect(self, older_than_seconds: float, limit: int = 100) -> int:
-        database = self._database
+        database, live = self._database, self._offered_names()
         before = database.clock.now() - older_than_seconds
-        live = {
-            definition.name
-            for worker in database.workers.values()
-            if worker.stopped_at is None and worker.remote is not None and worker.remote.offer is not None
-            for definition in worker.remote.offer.definitions
-        }
         graphs = [database.graphs[stored.content_hash] for stored in database.workflows.values()]
         unused = sorted(
             key
             for key, stored in database.handlers.items()
-            if stored.owner != INSTALLATION
-            and stored.trusted_at is None
-            and stored.published_at < before
-            and key[0] not in live
-            and not any(f'"{key[0]}"' in graph for graph in graphs)
+            if _is_strangers(stored) and stored.published_at < before and key[0] not in live
+            if not any(f'"{key[0]}"' in graph for graph in graphs)
         )[:limit]
         proposed = sorted(
             key
@@ -104,13 +95,18 @@ class MemoryHandlerContracts:
         return len(unused) + len(proposed)
 
     def may_have(self, name: str, actor: str, named: Collection[str]) -> bool:
-        """Return whether workers of a caller may have a handler; the rule is that of `dag_may_have_handler`."""
+        """Return whether workers of a caller may have a handler, as `dag_may_have_handler` does."""
         contracts = self._contracts(name)
         is_own = bool(contracts) and all(
             stored.owner == actor and (stored.trusted_at is not None or "." not in name)
             for stored in contracts
         )
         return name in named or (name, actor) in self._database.handler_trust or is_own
+
+    def _offered_names(self) -> set[str]:
+        """Return the handlers that live workers offer over HTTP."""
+        live = [worker.remote for worker in self._database.workers.values() if worker.stopped_at is None]
+        return {name for remote in live if remote is not None for name in remote.offered}
 
     def _contracts(self, name: str) -> list[StoredHandler]:
         return [stored for (of, _), stored in self._database.handlers.items() if of == name]
@@ -134,3 +130,8 @@ class MemoryHandlerContracts:
         stored = self._database.handler_changes.get(key)
         if stored is None or stored.definition.content_hash != definition.content_hash:
             self._database.handler_changes[key] = StoredHandler(definition, self._database.clock.now(), actor)
+
+
+def _is_strangers(stored: StoredHandler) -> bool:
+    """Return whether a contract is a caller's, and no administrator trusts it."""
+    return stored.owner != INSTALLATION and stored.trusted_at is None

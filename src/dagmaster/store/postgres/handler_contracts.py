@@ -20,7 +20,7 @@ _SQL = queries("handlers")
 
 
 class PostgresHandlerContracts:
-    """Contracts, on a connection that others use, too."""
+    """Contracts, on a connection that others also use."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
