@@ -119,7 +119,7 @@ def test_sessions_and_links_are_found_by_digest_end_once_and_follow_their_key(ki
         token = await store.find_session("d2")
         assert token is not None
         assert token[0].key is None
-        assert (token[0].caller.actor, token[0].caller.scopes) == ("oidc:ci", {Scope.READ})
+        assert (token[0].caller.actor, list(token[0].caller.scopes)) == ("oidc:ci", [Scope.READ])
         expired = await store.find_session("d3")
         assert expired is not None
         assert not expired[0].is_valid(expired[1])

@@ -44,18 +44,28 @@ async def create_key(
     now: float,
     days: float | None = None,
     limits: KeyLimits = NO_LIMITS,
-    namespace: Namespace = Namespace.KEY,
 ) -> NewApiKeyView:
-    """Create a key for a caller; `days`: how long it is valid.
-
-    `namespace`: `USER` for the key of the user of this machine, which acts for that user.
-    """
+    """Create a key for a caller; `days`: how long it is valid; `limits`: what it is narrowed to."""
     _check_limits(limits, scopes)
     record, key = _make_key(name, scopes, created_by=origin.actor, now=now, days=days)
-    record = replace(record, limits=limits, namespace=namespace)
+    record = replace(record, limits=limits)
+    await _store(keys, record, key, origin)
+    return _new_view(record, key)
+
+
+async def create_local_key(
+    keys: ApiKeyStore, user: str, *, origin: ChangeOrigin, now: float
+) -> NewApiKeyView:
+    """Create the key of the user of this machine, which acts for that user and has all scopes."""
+    record, key = _make_key(user, list(Scope), created_by=origin.actor, now=now, days=None)
+    record = replace(record, namespace=Namespace.USER)
+    await _store(keys, record, key, origin)
+    return _new_view(record, key)
+
+
+async def _store(keys: ApiKeyStore, record: ApiKeyRecord, key: str, origin: ChangeOrigin) -> None:
     entry = origin.entry("key.create", "key", record.key_id, _audited(record))
     await keys.add(record, digest_of(key), audit=[entry])
-    return _new_view(record, key)
 
 
 def _make_key(

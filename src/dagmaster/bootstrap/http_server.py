@@ -14,7 +14,7 @@ from dagmaster.bootstrap.database_admin import open_database_admin
 from dagmaster.client.system import current_user
 from dagmaster.errors import ApiKeyRejected, SettingsInvalid
 from dagmaster.host.atomic_files import write_private
-from dagmaster.ports.api_keys import Namespace, Scope
+from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def ensure_local_key(
     config: DatabaseConfig, settings: ClientSettings | Settings, data_dir: pathlib.Path | None
 ) -> pathlib.Path:
     """Return the file with the user's key for a data directory; create both if they are missing."""
-    from dagmaster.application.api_keys import create_key, find_caller
+    from dagmaster.application.api_keys import create_local_key, find_caller
     from dagmaster.store.embedded.server import default_data_dir
 
     data_dir = data_dir or settings.data_dir or default_data_dir()
@@ -75,9 +75,7 @@ async def ensure_local_key(
             # It may have been copied or restored.
             path.chmod(0o600)
             return path
-        view = await create_key(
-            keys, current_user(), list(Scope), origin=origin, now=time.time(), namespace=Namespace.USER
-        )
+        view = await create_local_key(keys, current_user(), origin=origin, now=time.time())
     write_private(path, f"{view.key}\n".encode())
     return path
 

@@ -389,7 +389,7 @@ def test_a_page_of_another_site_cannot_open_a_socket(origin):
 def test_a_socket_is_closed_with_the_reason_of_what_is_wrong(monkeypatch):
     async def scenario(api: LiveServer) -> None:
         job_id = await api.waiting_job()
-        submitter = (await api.post("/api/v1/keys", {"name": "s", "scopes": ["submit"]})).json()["key"]
+        submitter = (await api.post("/api/v1/keys", {"name": "s", "scopes": ["operate"]})).json()["key"]
         admin = api.headers["Authorization"].removeprefix("Bearer ")
         for path, hello, closed in (
             (job_id, '{"key": "dm_wrong"}', (4401, "api_key_rejected")),

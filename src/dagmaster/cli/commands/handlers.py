@@ -24,7 +24,7 @@ from dagmaster.sdk.handler_definitions import describe_handler
 from dagmaster.sdk.terminal import echo, echo_json, style
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from dagmaster.application.views import HandlerTrustView, NodeDetailView
     from dagmaster.client.system import System
@@ -205,7 +205,8 @@ def trust(name: str, *, caller: str | None, as_json: bool, data_dir: pathlib.Pat
     """
     from dagmaster.application.commands.handler_trust import trust_handler
 
-    return _decide(data_dir, trust_handler, name, caller, as_json=as_json)
+    view = on_system(data_dir, lambda system: system.call(trust_handler, name, caller=caller))
+    return _print_decision(view, as_json=as_json)
 
 
 @handlers.command()
@@ -222,18 +223,11 @@ def distrust(name: str, *, caller: str | None, as_json: bool, data_dir: pathlib.
     """
     from dagmaster.application.commands.handler_trust import distrust_handler
 
-    return _decide(data_dir, distrust_handler, name, caller, as_json=as_json)
+    view = on_system(data_dir, lambda system: system.call(distrust_handler, name, caller=caller))
+    return _print_decision(view, as_json=as_json)
 
 
-def _decide(
-    data_dir: pathlib.Path | None,
-    command: Callable[..., Awaitable[HandlerTrustView]],
-    name: str,
-    caller: str | None,
-    *,
-    as_json: bool,
-) -> int:
-    view = on_system(data_dir, lambda system: system.call(command, name, caller=caller))
+def _print_decision(view: HandlerTrustView, *, as_json: bool) -> int:
     if as_json:
         echo_json(view.to_dict())
     else:
