@@ -48,7 +48,7 @@ def test_the_tutorial_works_as_written(shell: Shell):
         "greetings.py": "COMPLETED HELLO, EVE",
         "greetings_async.py": "HELLO, ZOE",
         "--wait": "HELLO, ADA",
-        "jobs events": '"submitted by tutorial"',
+        "jobs events": '"submitted by key:tutorial"',
     }.items():
         text = next(text for command, text in printed if line in command)
         assert expected.lower().replace(" ", "") in text.lower().replace(" ", ""), f"{line}: {text}"

@@ -113,8 +113,6 @@ ALL_PAGES: Final = {
     "/ui/fleet/{service_id}/drain",
     "/ui/fleet/{service_id}/undrain",
     "/ui/health",
-    "/ui/handlers",
-    "/ui/handlers/{name}",
 }
 
 
