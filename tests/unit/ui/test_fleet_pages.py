@@ -200,3 +200,18 @@ def test_the_pages_show_the_services_that_run():
             assert "data-poll" in (await pages.get("/ui/queues", **{"X-Fragment": "content"})).text
 
     asyncio.run(main())
+
+
+def test_the_fleet_shows_contracts_of_handlers_that_wait_for_an_administrator():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            assert "wait for an administrator" not in (await pages.get("/ui/fleet")).text
+            admin = pages.api.headers
+            await pages.api.use_key(Scope.WORK, name="stranger")
+            await pages.api.post("/api/v1/workers", {"handlers": [{"name": "greet", "queue": "evil"}]})
+            pages.api.headers = admin
+            text = text_of((await pages.get("/ui/fleet")).text)
+            assert "greet contract of installation key:stranger" in text
+            assert "evil" in text
+
+    asyncio.run(main())

@@ -14,9 +14,9 @@ from dagmaster.ui.pages.job_rows import job_path
 from dagmaster.ui.pages.times import NOTHING, format_optional, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from dagmaster.application.views import FleetRecord, OrchestratorRecord
+    from dagmaster.application.views import FleetRecord, HandlerRecord, OrchestratorRecord
 
 LOOKS: Final = {
     "alive": ("check", "ok"),
@@ -72,6 +72,16 @@ class MemberRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContractChange:
+    """A contract of a handler that waits for an administrator. `differences`: what it would change."""
+
+    handler: str
+    owner: str
+    caller: str
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPage:
     """All members. `headline`: how many are alive; `versions`: how many members run which version.
 
@@ -88,6 +98,7 @@ class FleetPage:
     slots_percent: int
     versions: tuple[tuple[str, str], ...]
     unowned: str
+    changes: tuple[ContractChange, ...] = ()
     title: str = "Fleet"
 
 
@@ -116,7 +127,7 @@ class QueuesPage:
     title: str = "Queues"
 
 
-def fleet_page(view: FleetRecord) -> FleetPage:
+def fleet_page(view: FleetRecord, handlers: Iterable[HandlerRecord] = ()) -> FleetPage:
     orchestrators = [one for one in view.orchestrators if one.is_alive]
     workers = [one for one in view.workers if one.is_alive]
     members: tuple[OrchestratorRecord | WorkerRecord, ...] = (*orchestrators, *workers)
@@ -133,6 +144,16 @@ def fleet_page(view: FleetRecord) -> FleetPage:
         slots_percent=_percent(busy, slots),
         versions=tuple((name, f"{count:,}") for name, count in sorted(versions.items())),
         unowned=f"{view.unowned_jobs:,}",
+        changes=tuple(
+            ContractChange(
+                handler=handler.name,
+                owner=handler.owner,
+                caller=change.actor,
+                differences=change.differences or ("the same: its workers want its tasks",),
+            )
+            for handler in handlers
+            for change in handler.changes
+        ),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Path
 from starlette.requests import Request
@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from dagmaster.application.commands.drain import drain_service, undrain_service
 from dagmaster.application.queries import fleet as queries
+from dagmaster.application.queries.handlers import list_handlers
 from dagmaster.errors import QueryInvalid
 from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
@@ -20,6 +21,8 @@ from dagmaster.ui.pages.fleet import fleet_page, queues_page
 from dagmaster.ui.rendering import render
 
 routes = PageRoutes()
+HANDLERS: Final = 1_000
+"""The handlers among which changes are looked for; `dagmaster handlers list` has them all."""
 ServiceId = Annotated[str, Path(max_length=20)]
 
 
@@ -31,8 +34,9 @@ async def queues(request: Request, app: App) -> Response:
 
 @routes.get("/ui/fleet", Scope.READ)
 async def fleet(request: Request, app: App) -> Response:
-    """Show orchestrators and workers."""
-    return render(request, "fleet.html", fleet_page(await queries.fleet(app)))
+    """Show orchestrators and workers, and contracts of handlers that wait for an administrator."""
+    handlers = await list_handlers(app, limit=HANDLERS)
+    return render(request, "fleet.html", fleet_page(await queries.fleet(app), handlers.items))
 
 
 @routes.get("/ui/fleet/{service_id}/drain", Scope.OPERATE)
