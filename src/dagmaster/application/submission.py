@@ -95,7 +95,7 @@ class JobRequest(JobOptions):
 async def submit_job(app: Application, request: JobRequest) -> SubmitResult:
     """Store one job; return the existing one if its idempotency key was used for the same request before."""
     with traces.span("submit", jobs=1):
-        (answer,) = await _store(app, await _prepare(app, [(in_trace(request), app.origin, app.caller)]))
+        (answer,) = await _store(app, await _prepare_all(app, [(in_trace(request), app.origin, app.caller)]))
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -119,6 +119,11 @@ class SubmissionQueue:
         """Store one job, as `submit_job` does, on behalf of a caller."""
         with traces.span("submit", jobs=1):
             answer = await self._batcher.run((in_trace(request), origin, caller))
+            if isinstance(answer, CheckStopped):
+                # Outside of the batch, which others wait for.
+                answer = await self._batcher.run(
+                    (in_trace(await _accept(self._app, request)), origin, caller)
+                )
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -148,7 +153,9 @@ async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[
     if len(requests) > MAX_BATCH:
         raise SubmissionRejected(f"a batch has at most {MAX_BATCH} jobs, not {len(requests)}")
     with traces.span("submit", jobs=len(requests)):
-        prepared = await _prepare(app, [(in_trace(request), app.origin, app.caller) for request in requests])
+        prepared = await _prepare_all(
+            app, [(in_trace(request), app.origin, app.caller) for request in requests]
+        )
         for one in prepared:
             if isinstance(one, Exception):
                 _raise_fatal(one)
@@ -174,9 +181,9 @@ async def _prepare_all(app: Application, orders: Sequence[_Order]) -> list[_Prep
     prepared = await _prepare(app, orders)
     for position, one in enumerate(prepared):
         if isinstance(one, CheckStopped):
-            request, origin = orders[position]
+            request, origin, caller = orders[position]
             try:
-                (prepared[position],) = await _prepare(app, [(await _accept(app, request), origin)])
+                (prepared[position],) = await _prepare(app, [(await _accept(app, request), origin, caller)])
             except DagmasterError as error:
                 if error.category is Category.UNAVAILABLE:
                     raise
@@ -200,7 +207,9 @@ async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared
     submitter = JobSubmitter(app.client, await app.client.lease_ids(), env=app.env)
     published = _PublishedGraphs(app)
     prepared: list[_Prepared | Exception] = []
+    steps_left = QUICK_BATCH_STEPS
     for request, origin, caller in orders:
+        budget = CheckBudget(min(QUICK_STEPS, steps_left))
         try:
             check_workflow(caller, request.workflow_id if request.graph is None else "")
             graph = request.graph or await published.get(request.workflow_id, request.version)

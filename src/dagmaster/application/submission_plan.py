@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.access import check_workflow
+from dagmaster.application.checks import accept_inputs_apart
 from dagmaster.application.node_lookup import dependencies_of, describe_action
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.submission import check_options

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.access import check_scope, check_workflow
+from dagmaster.application.checks import accept_inputs_apart
 from dagmaster.application.commands.control import find_retriable_nodes
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, check_sender, send_command
 from dagmaster.application.job_lookup import find_job

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.commands.publication import WorkflowSource
-from dagmaster.application.queries.handlers import MAX_HANDLERS
+from dagmaster.application.queries.handlers import contract_of, usable_handlers
 from dagmaster.application.views.results import ValidationResult
 from dagmaster.authoring.compiler.compile import compile_definition, compile_file, compile_text
 from dagmaster.authoring.python.workflow_files import file_of, is_python_file, load_workflows
@@ -125,9 +125,9 @@ async def documents_for(app: Application, text: str) -> list[dict[str, Any]]:
 
     With a backslash it may spell a name in another way, and all are returned.
     """
-    records = await app.read.handlers(limit=MAX_HANDLERS)
+    records = await usable_handlers(app)
     return [
-        dict(record.definition)
+        contract_of(record)
         if "\\" in text or any(name in text for name in (record.name, *record.aliases))
         else {"name": record.name, "aliases": list(record.aliases)}
         for record in records

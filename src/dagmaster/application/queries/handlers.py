@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.errors import HandlerNotFound
@@ -39,10 +39,19 @@ async def find_handler(app: Application, name: str) -> HandlerRecord:
 
 
 async def published_handlers(app: Application) -> PublishedHandlers:
-    """Return what workflows are checked against: no default queue of a contract that nobody trusts."""
-    records = [record for record in await _read_all(app) if record.is_usable]
-    documents = [{**record.definition, "queue": record.default_queue} for record in records]
+    """Return what workflows are checked against."""
+    documents = [contract_of(record) for record in await usable_handlers(app)]
     return PublishedHandlers(documents, app.default_queue)
+
+
+async def usable_handlers(app: Application) -> list[HandlerRecord]:
+    """Return the handlers against whose contracts workflows are checked."""
+    return [record for record in await _read_all(app) if record.is_usable]
+
+
+def contract_of(record: HandlerRecord) -> dict[str, Any]:
+    """Return the contract of a handler: without the default queue if no administrator trusts it."""
+    return {**record.definition, "queue": record.default_queue}
 
 
 async def _read_all(app: Application) -> list[HandlerRecord]:

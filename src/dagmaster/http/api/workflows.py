@@ -128,7 +128,7 @@ async def diagram(
 
 
 @routes.post("/workflows/validate", Scope.READ, "ValidationResult", reach=Reach.OPEN)
-async def validate(app: App, compiler: Compiler, body: SourceBody) -> JSONResponse:
+async def validate(app: App, body: SourceBody) -> JSONResponse:
     """Check a workflow file with the handlers that workers have published."""
     result = await validate_apart(
         app, body.text, name=body.file, allow_missing_handlers=body.allow_missing_handlers

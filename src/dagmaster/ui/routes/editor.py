@@ -61,7 +61,7 @@ async def show_completions(app: App) -> Response:
 
 
 @routes.post("/ui/editor/check", Scope.READ, reach=Reach.OPEN)
-async def check(app: App, compiler: Compiler, form: FormFields) -> Response:
+async def check(app: App, form: FormFields) -> Response:
     """Return the problems and the graph of a text."""
     return JSONResponse(await _draft(app, _text(form)))
 
