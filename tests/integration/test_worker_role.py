@@ -201,7 +201,7 @@ async def test_a_worker_with_the_role_registers_only_itself_and_with_a_secret(wo
     before = await rows_of(world)
     params = {
         "worker_id": 7, "host": "h", "pid": 1, "version": "1", "queues": [], "concurrency": 1, "handlers": "{}",
-        "registered_by": "another key", "secret_digest": worker._role.digest, "previous_id": None,
+        "registered_by": "another key", "secret_digest": worker._role.digest, "previous_id": None, "offered": None,
     }  # fmt: skip
     await worker._side.fetch(queries("worker")["register"], params)
     await worker._side.fetch(

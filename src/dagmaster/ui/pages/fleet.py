@@ -144,17 +144,19 @@ def fleet_page(view: FleetRecord, handlers: Iterable[HandlerRecord] = ()) -> Fle
         slots_percent=_percent(busy, slots),
         versions=tuple((name, f"{count:,}") for name, count in sorted(versions.items())),
         unowned=f"{view.unowned_jobs:,}",
-        changes=tuple(
-            ContractChange(
+        changes=tuple(_contract_changes(handlers)),
+    )
+
+
+def _contract_changes(handlers: Iterable[HandlerRecord]) -> Iterator[ContractChange]:
+    for handler in handlers:
+        for change in handler.changes:
+            yield ContractChange(
                 handler=handler.name,
                 owner=handler.owner,
                 caller=change.actor,
                 differences=change.differences or ("the same: its workers want its tasks",),
             )
-            for handler in handlers
-            for change in handler.changes
-        ),
-    )
 
 
 def queues_page(view: FleetRecord) -> QueuesPage:
