@@ -257,9 +257,7 @@ def _print_new(view: NewApiKeyView, *, as_json: bool) -> int:
     if as_json:
         echo_json(view.to_dict())
     else:
-        echo(
-            f"key {view.key_id} of {view.name}: {format_rights(view)}. It is not shown again:", err=True
-        )
+        echo(f"key {view.key_id} of {view.name}: {format_rights(view)}. It is not shown again:", err=True)
         echo(view.key)
     return COMPLETED
 

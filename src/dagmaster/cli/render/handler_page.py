@@ -15,7 +15,7 @@ def print_handlers(documents: Sequence[Mapping[str, Any]]) -> None:
     width = max((len(document["name"]) for document in documents), default=0)
     for document in documents:
         first_line = document["description"].strip().split("\n", 1)[0]
-        echo(f"{click.style(document['name'].ljust(width), bold=True)}  {first_line}".rstrip())
+        echo(f"{style(document['name'].ljust(width), bold=True)}  {first_line}".rstrip())
         for change in document.get("changes", ()):
             echo(f"{'':<{width}}  a change by {change['actor']} waits for `dagmaster handlers trust`")
     count = format_count(len(documents), "handler")
@@ -44,9 +44,7 @@ def print_handler(document: Mapping[str, Any]) -> None:
         if value:
             echo(f"  {label:<10} {value}")
     for change in document.get("changes", ()):
-        echo(
-            f"\nA change by {change['actor']} (version {change['version']}) waits for an administrator:"
-        )
+        echo(f"\nA change by {change['actor']} (version {change['version']}) waits for an administrator:")
         for difference in change["differences"] or (
             "the same contract: its workers want to have the handler",
         ):
