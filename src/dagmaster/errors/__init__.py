@@ -14,6 +14,13 @@ from dagmaster.errors.base import Category as Category
 from dagmaster.errors.base import DagmasterError as DagmasterError
 from dagmaster.errors.base import Problem as Problem
 from dagmaster.errors.base import ProblemsError
+from dagmaster.errors.of_handlers import EntrypointInvalid as EntrypointInvalid
+from dagmaster.errors.of_handlers import HandlerInvalid as HandlerInvalid
+from dagmaster.errors.of_handlers import HandlerNotFound as HandlerNotFound
+from dagmaster.errors.of_handlers import HandlerTrustRejected as HandlerTrustRejected
+from dagmaster.errors.of_handlers import PermanentError as PermanentError
+from dagmaster.errors.of_handlers import ServicesNotFound as ServicesNotFound
+from dagmaster.errors.of_handlers import invalid_input as invalid_input
 from dagmaster.errors.requests import ApiKeyInvalid as ApiKeyInvalid
 from dagmaster.errors.requests import ApiKeyNotFound as ApiKeyNotFound
 from dagmaster.errors.requests import ApiKeyRejected as ApiKeyRejected
@@ -114,59 +121,8 @@ class EvaluationFailed(DagmasterError):
 class BrowserSessionNotFound(DagmasterError):
     """No session of a browser has this id."""
 
-    code = "session_not_found"
+    code = "browser_session_not_found"
     category = Category.NOT_FOUND
-
-
-class HandlerNotFound(DagmasterError):
-    """No handler has this name."""
-
-    code = "handler_not_found"
-    category = Category.NOT_FOUND
-
-
-class HandlerTrustRejected(DagmasterError):
-    """It is not clear whose contract of a handler is to be trusted, or nobody published one."""
-
-    code = "handler_trust_rejected"
-    category = Category.CONFLICT
-
-
-class HandlerInvalid(DagmasterError):
-    """The handler cannot be registered."""
-
-    code = "handler_invalid"
-    category = Category.INVALID
-
-
-class EntrypointInvalid(HandlerInvalid, ValueError):
-    """The text or object names no function of a module: `module.function`."""
-
-    code = "entrypoint_invalid"
-
-
-class PermanentError(DagmasterError):
-    """Raised by a handler: another attempt would fail the same way."""
-
-    code = "permanent_error"
-    category = Category.INVALID
-
-    def __init__(self, message: str = "", *, kind: str = "permanent", **details: Any) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.details = details
-
-
-def invalid_input(message: str, **details: Any) -> PermanentError:
-    """Build the error for input that no retry can fix: kind `invalid_input`."""
-    return PermanentError(message, kind="invalid_input", **details)
-
-
-class ServicesNotFound(PermanentError):
-    """The handler was called without the services that it asks for."""
-
-    code = "services_not_found"
-    category = Category.INTERNAL
 
 
 class WorkflowNotFound(DagmasterError):

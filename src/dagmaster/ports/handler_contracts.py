@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class HandlerOffer(NamedTuple):
     """The handlers of a worker that a caller registers.
 
-    `named`: those to which an administrator has narrowed its key, and which it may have therefore.
+    `named`: those that it may have: an administrator has narrowed its key to them, or it is one.
     """
 
     actor: str

@@ -41,8 +41,8 @@ OWN = {
     "wait", "watch_jobs",
 }  # fmt: skip
 """Methods that only clients have."""
-LOCAL = {"audit_outputs"}
-"""Functions about files of this machine: their commands refuse a server."""
+LOCAL = {"audit_outputs", "grant_roles"}
+"""Functions about files of this machine, or for the owner of the schema: their commands refuse a server."""
 
 
 def called_by_commands() -> set[str]:

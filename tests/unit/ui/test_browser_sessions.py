@@ -146,7 +146,7 @@ def test_sessions_are_listed_and_revoked_over_the_api():
             assert ended.json()["ended_at"] is not None
             assert (await api.get("/api/v1/keys/sessions")).json() == []
             missing = await api.post("/api/v1/keys/sessions/none/revoke")
-            assert (missing.status_code, missing.json()["code"]) == (404, "session_not_found")
+            assert (missing.status_code, missing.json()["code"]) == (404, "browser_session_not_found")
             (entry,) = (await api.get("/api/v1/audit", action="session.revoke")).json()["items"]
             assert (entry["object_id"], entry["details"]["name"]) == (listed["session_id"], "ada")
 

@@ -162,6 +162,9 @@ async def register(services: Services, caller: Caller, origin: Origin, body: Wor
     It has to call again within its lease, or its tasks are lost.
     """
     definitions = [define_handler(**handler.model_dump()) for handler in body.handlers]
+    # An administrator could trust itself with each of them.
+    is_admin = Scope.ADMIN in caller.scopes
+    named = tuple(one.name for one in definitions) if is_admin else caller.limits.handlers
     worker = NewWorker(
         registered_by=caller.key_id,
         host=body.host,
@@ -169,7 +172,7 @@ async def register(services: Services, caller: Caller, origin: Origin, body: Wor
         version=body.version,
         queues=tuple(body.queues),
         concurrency=body.concurrency,
-        offer=HandlerOffer(caller.actor, definitions, caller.limits.handlers),
+        offer=HandlerOffer(caller.actor, definitions, named),
     )
     view = await services.remote_tasks.register(worker, caller.limits)
     # Before the answer: a worker whose entry is missing does not get its id.
