@@ -19,6 +19,7 @@ from dagmaster.cli.main import cli
 from dagmaster.errors import DatabaseReadOnly, DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.local.memory_services import memory_services
 from dagmaster.ports.database_config import DatabaseConfig
+from dagmaster.ports.job_columns import Use, column_names
 from dagmaster.sdk.handler_registry import Registry
 from dagmaster.settings import load_settings
 from dagmaster.store.embedded.server import EmbeddedPostgres
@@ -177,6 +178,7 @@ def test_services_that_start_at_once_migrate_once(empty):
     assert asyncio.run(schema_version.current(empty)) == schema_version.HEAD
 
 
+SHOWN = ", ".join(column_names(Use.SHOW))
 ENTRY, VALUES = "actor, action, object_kind, object_id", "'ada', 'job.cancel', 'job', '1'"
 GRAPH = "INSERT INTO dag_graphs VALUES ('h', '{}') ON CONFLICT DO NOTHING"
 
@@ -272,6 +274,10 @@ def test_a_key_makes_one_job_for_one_submitter(migrated):
             "dagmaster_gateway",
             "INSERT INTO dag_inbox (job_id, kind, body, created_at) VALUES (1, 'cancel', '{}', now())",
         ),
+        ("dagmaster_gateway", "SELECT inputs FROM dag_jobs"),
+        ("dagmaster_gateway", "SELECT * FROM dag_secret_keys"),
+        ("dagmaster_worker", "SELECT inputs FROM dag_jobs"),
+        ("dagmaster_worker", "DELETE FROM dag_secret_keys"),
         ("dagmaster_gateway", "SELECT * FROM dag_task_queue"),
         ("dagmaster_gateway", "SELECT * FROM dag_checkpoints"),
         ("dagmaster_worker", "DELETE FROM dag_task_queue"),
@@ -308,7 +314,9 @@ def test_a_role_cannot_do_what_it_must_not(migrated, role, statement):
 @pytest.mark.parametrize(
     ("role", "statement"),
     [
-        ("dagmaster_gateway", "SELECT * FROM dag_jobs"),
+        ("dagmaster_gateway", f"SELECT {SHOWN} FROM dag_jobs"),
+        ("dagmaster_orchestrator", "SELECT inputs FROM dag_jobs"),
+        ("dagmaster_worker", "SELECT * FROM dag_secret_keys"),
         ("dagmaster_worker", "SELECT * FROM alembic_version"),
         ("dagmaster_orchestrator", "DELETE FROM dag_task_results"),
         ("dagmaster_orchestrator", f"INSERT INTO dag_audit ({ENTRY}) VALUES ({VALUES})"),

@@ -62,6 +62,8 @@ class ClientSettings:
     task_max_retries: int | None = None
     job_timeout_seconds: float | None = None
     allowed_env: tuple[str, ...] = ()
+    secrets_key: PlainSecret | None = field(default=None, repr=False)
+    secrets_key_file: Path | None = field(default=None, repr=False)
     otlp_endpoint: str | None = None
     application_insights: PlainSecret | None = None
 

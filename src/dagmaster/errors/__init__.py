@@ -84,6 +84,27 @@ class NodesRejected(DagmasterError):
         """The ids of the nodes that are to blame, if they are known."""
 
 
+class SecretsKeyMissing(DagmasterError):
+    """Secret inputs are encrypted, and this process has no key: set DAGMASTER_SECRETS_KEY(_FILE)."""
+
+    code = "secrets_key_missing"
+    category = Category.CONFLICT
+
+
+class SecretsKeyWrong(DagmasterError):
+    """The key for secret inputs is not the one of this database."""
+
+    code = "secrets_key_wrong"
+    category = Category.CONFLICT
+
+
+class SecretUnreadable(DagmasterError):
+    """The value of a secret input cannot be decrypted."""
+
+    code = "secret_unreadable"
+    category = Category.CONFLICT
+
+
 class InputsInvalid(ProblemsError):
     """The inputs do not match the workflow."""
 

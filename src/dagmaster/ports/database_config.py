@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,9 @@ class DatabaseConfig:
     restart_embedded: Callable[[], object] | None = None
     """Starts an embedded server that died; called on a thread when it cannot be reached. None on other
     servers."""
+
+    data_dir: Path | None = None
+    """The data directory of an embedded server."""
 
     @property
     def is_embedded(self) -> bool:

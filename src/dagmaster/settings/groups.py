@@ -28,6 +28,7 @@ from dagmaster.settings.access import AccessSettings
 from dagmaster.settings.database_urls import check_url
 from dagmaster.settings.monitoring import MonitoringSettings
 from dagmaster.settings.name_lists import Names, Paths
+from dagmaster.settings.secret_inputs import SecretInputSettings
 from dagmaster.settings.timing import TimingSettings
 from dagmaster.telemetry.logs import LogFormat, LogLevel
 
@@ -379,6 +380,7 @@ GROUPS: Final[dict[str, type[BaseModel]]] = {
     "raster": RasterSettings,
     "vector": VectorSettings,
     "security": SecuritySettings,
+    "secrets": SecretInputSettings,
     "access": AccessSettings,
     "workers": WorkerSettings,
     "monitoring": MonitoringSettings,
@@ -392,6 +394,7 @@ class Settings(
     MonitoringSettings,
     WorkerSettings,
     AccessSettings,
+    SecretInputSettings,
     SecuritySettings,
     VectorSettings,
     RasterSettings,

@@ -1,0 +1,31 @@
+"""Views of the keys of secret inputs. They have the ids of keys, never a key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagmaster.records.record import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretKeyView(Record):
+    """A key of secret inputs.
+
+    `is_current`: new values are encrypted with it. `is_here`: this process has it. `jobs`, `tasks`: how
+    many stored jobs and queued tasks need it.
+    """
+
+    key_id: str
+    is_current: bool
+    is_here: bool
+    jobs: int
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretKeysView(Record):
+    """The keys of secret inputs. `clear_jobs`, `clear_tasks`: rows that are not encrypted."""
+
+    keys: tuple[SecretKeyView, ...]
+    clear_jobs: int
+    clear_tasks: int
