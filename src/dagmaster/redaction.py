@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.engine.expressions.secret_parts import REDACTED
 from dagmaster.text_format import storable_text
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.task_messages import Outcome
 
-REDACTED = "***"
 MIN_SECRET_DIGITS = 4
 """Digits of the shortest secret number that is redacted."""
 
@@ -74,17 +74,18 @@ def secret_texts(declarations: Mapping[str, Any], inputs: Mapping[str, Any]) -> 
         text
         for name, value in inputs.items()
         if (declarations.get(name) or {}).get("secret")
-        for text in _texts(value)
+        for text in texts_of(value)
     ]
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_of(value: Any) -> Iterator[str]:
+    """Yield the texts and long numbers of a secret value, which are redacted wherever they occur."""
     # A short number occurs in many texts: redacting it would protect nothing and corrupt much.
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
+            yield from texts_of(item)
     elif (
         isinstance(value, int | float)
         and not isinstance(value, bool)

@@ -1,7 +1,6 @@
 """A place with canary secrets wherever a secret may be; what comes out of it is searched.
 
-What may contain a secret input is named in ADR 0015: the inputs of jobs, the params of queued tasks, and the frozen
-list of a fan-out. Everything else is searched: every table, every command with and without `--json`, the terminal.
+Everything is searched: every value of every table, every command with and without `--json`, the terminal.
 """
 
 from __future__ import annotations
@@ -97,8 +96,8 @@ nodes:
   plain: {{handler: leak.plain, {RETRY}, params: {{value: "{{{{ inputs.list }}}}"}}}}
   fan:
     type: fan_out
-    source: "{{{{ inputs.list }}}}"
-    task: {{handler: leak.async, {RETRY}, params: {{value: "{{{{ item }}}} {{{{ secrets.CANARY }}}}"}}}}
+    source: [1, 2]
+    task: {{handler: leak.async, {RETRY}, params: {{value: "{{{{ item }}}} {{{{ inputs.list }}}} {{{{ secrets.CANARY }}}}"}}}}
     next: all
   all: {{type: fan_in}}
   child:
@@ -112,16 +111,14 @@ nodes:
     task: {{type: workflow, workflow_id: canary_open, inputs: {{note: "{{{{ inputs.key }}}}"}}}}
   route:
     type: conditional
-    condition_field: "{{{{ inputs.key }}}}"
+    depends_on: [key]
+    condition_field: "{{{{ nodes.key.output.text }}}}"
     branches: [{{name: known, condition: "== '{KEY[:6]}'", next: other}}, {{default: true, next: ask}}]
   other: {{handler: echo, queue: default}}
-  ask: {{type: approval, message: "Use {{{{ inputs.key }}}}, {{{{ inputs.pin }}}} and {{{{ inputs.box.inner }}}}?", next: fails}}
+  ask: {{type: approval, message: "Use {{{{ nodes.key.output.text }}}}?", next: fails}}
   fails: {{handler: leak.fails, allow_failure: true, params: {{value: "{{{{ inputs.key }}}}"}}, next: expression}}
-  expression: {{handler: echo, queue: default, allow_failure: true, params: {{value: "{{{{ inputs.key | int }}}}"}}}}
+  expression: {{handler: echo, queue: default, allow_failure: true, params: {{value: "{{{{ nodes.key.output.text | int }}}}"}}}}
 outputs:
-  key: "{{{{ inputs.key }}}}"
-  pin: "{{{{ inputs.pin }}}}"
-  box: "{{{{ inputs.box }}}}"
   echo: "{{{{ nodes.key.output }}}}"
   token: "{{{{ nodes.token.output }}}}"
   fan: "{{{{ nodes.fan.outputs }}}}"
@@ -133,7 +130,7 @@ version: 1
 {INPUTS}
 nodes:
   work: {{handler: leak.async, {RETRY}, params: {{value: "{{{{ inputs.key }}}}"}}}}
-outputs: {{key: "{{{{ inputs.key }}}}", box: "{{{{ inputs.box }}}}", work: "{{{{ nodes.work.output }}}}"}}
+outputs: {{work: "{{{{ nodes.work.output }}}}"}}
 """
 OPEN = """
 workflow_id: canary_open
@@ -157,7 +154,7 @@ workflow_id: canary_controlled
 version: 1
 {INPUTS}
 nodes:
-  ask: {{type: approval, message: "Use {{{{ inputs.key }}}}?", next: receive}}
+  ask: {{type: approval, message: "Use it?", next: receive}}
   receive: {{type: wait, signal: go, next: work}}
   work: {{handler: leak.fails, params: {{value: "{{{{ inputs.key }}}} {{{{ nodes.receive.output }}}} {{{{ secrets.CANARY }}}}"}}, next: after}}
   after: {{handler: echo, queue: default}}
@@ -171,19 +168,11 @@ nodes:
   tiles:
     type: fan_out
     source:
-      - {{bbox: [0, 0, 1, 1], key: "{{{{ inputs.key }}}}"}}
-      - {{bbox: [1, 1, 2, 2], list: "{{{{ inputs.list }}}}"}}
+      - {{bbox: [0, 0, 1, 1]}}
+      - {{bbox: [1, 1, 2, 2]}}
     on_item_error: tolerate
-    task: {{handler: leak.fails, params: {{value: "{{{{ item }}}} {{{{ secrets.CANARY }}}}"}}}}
+    task: {{handler: leak.fails, params: {{value: "{{{{ inputs.list }}}} {{{{ inputs.key }}}} {{{{ secrets.CANARY }}}}"}}}}
 """
-
-# What ADR 0015 names: a job must be able to continue when every process has died.
-DOCUMENTED = {
-    ("dag_jobs", "inputs"),
-    ("dag_task_queue", "params"),
-    ("dag_task_queue", "secrets"),
-    ("dag_node_states", "source"),
-}
 
 
 class Sandbox:
@@ -307,11 +296,11 @@ def assert_clean(text: str, source: str) -> None:
 
 
 def leaks(sandbox: Sandbox) -> list[tuple[str, str, str]]:
-    """Return every stored value that has a secret and is not documented to have one."""
+    """Return every stored value that has a secret."""
     return [
         (table, column, value[:300])
         for table, column, value in sandbox.rows()
-        if (table, column) not in DOCUMENTED and any(secret in value for secret in SECRETS)
+        if any(secret in value for secret in SECRETS)
     ]
 
 

@@ -66,7 +66,9 @@ class ApiClient:
 @contextlib.asynccontextmanager
 async def served_api(sandbox: Sandbox, key: str) -> AsyncIterator[ApiClient]:
     listener = socket.create_server(("127.0.0.1", 0))
-    config, blobs = DatabaseConfig(dsn=sandbox.dsn), sandbox.folder / "postgres-blobs"
+    # As with the embedded server, whose key is next to its data.
+    config = DatabaseConfig(dsn=sandbox.dsn, data_dir=sandbox.folder / "postgres")
+    blobs = sandbox.folder / "postgres-blobs"
     service = ServerService(config, load_settings(), blobs, listener)
     running = asyncio.create_task(service.run())
     await asyncio.wait_for(service.ready.wait(), PATIENCE_SECONDS)

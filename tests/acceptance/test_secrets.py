@@ -13,7 +13,6 @@ from tests.acceptance.canary import (
     NESTED,
     PIN,
     SECRETS,
-    TOKEN,
     Sandbox,
     assert_clean,
     canary_sandbox,
@@ -39,7 +38,6 @@ def test_a_run_shows_no_secret(sandbox: Sandbox, store: list[str], display: list
         document = json.loads(printed)
         assert document["status"] == "COMPLETED"
         assert document["result"]["echo"]["echo"] == "***"
-        assert document["result"]["pin"] == "***"
     sandbox.run("canary_failing", *store, *display, code=1)
 
 
@@ -88,10 +86,12 @@ def test_no_command_and_no_table_shows_a_secret(sandbox: Sandbox):
         sandbox.read("jobs", command, "last")
         sandbox.read("jobs", command, "last", "--json")
     assert leaks(sandbox) == []
-    # A secret that a worker resolves is stored nowhere; the other canaries are where they may be.
-    values = sandbox.rows()
-    assert not any(TOKEN in value for _, _, value in values)
-    assert any(KEY in value for table, column, value in values if (table, column) == ("dag_jobs", "inputs"))
+    # The search reads what is stored: the same inputs, encrypted.
+    stored = [value for table, column, value in sandbox.rows() if (table, column) == ("dag_jobs", "inputs")]
+    assert any("$sealed" in value for value in stored)
+    key_file = sandbox.folder / "postgres-secrets-key"
+    assert key_file.stat().st_mode & 0o777 == 0o600
+    assert not list((sandbox.folder / "postgres").glob("**/*secrets-key"))
     blobs = [file for file in sandbox.folder.glob("postgres-blobs/**/*") if file.is_file()]
     for file in blobs:
         assert_clean(file.read_text(errors="replace"), str(file))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dagmaster.application.checks import LocalChecks
 from dagmaster.orchestrator.graph_cache import GraphCache, OutlineCache
+from dagmaster.ports.secret_vault import ClosedVault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.read_store import ReadStore
     from dagmaster.ports.reusable_results import ReusableResults
+    from dagmaster.ports.secret_vault import SecretVault
     from dagmaster.ports.storage import Storage
 
 
@@ -42,6 +44,8 @@ class Application:
     """Whose key or token the request has, with what it reaches; None: a user of the database."""
     default_queue: str | None = None
     """The queue of tasks that name none, and whose handlers name none."""
+    vault: SecretVault = field(default_factory=ClosedVault)
+    """Encrypts and decrypts secret inputs."""
     limits: DefaultLimits | None = None
     """The operator's limits of tasks that name none, as explanations show them."""
     checks: Checks = field(default_factory=LocalChecks, compare=False, repr=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.application.blocking_reasons import command_reasons, reason_data
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import child_of, unknown_child, unknown_node
-from dagmaster.application.secret_inputs import JobRedactor
+from dagmaster.application.secret_inputs import redactor_of
 from dagmaster.application.views.why import (
     ChildJobWhyView,
     GroupView,
@@ -29,6 +29,7 @@ from dagmaster.records.redacted import redacted
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
+    from dagmaster.application.secret_inputs import JobRedactor
     from dagmaster.application.views.jobs import BlockingReasonView
     from dagmaster.engine.diagnosis.explain import Group, Link
     from dagmaster.engine.diagnosis.reasons import Reason
@@ -105,7 +106,7 @@ async def explain_job(app: Application, job_id: str | None) -> Why:
 async def _explain(app: Application, record: JobRecord) -> Explanation:
     facts = await app.read.diagnosis(record.job_id)
     graph = await app.explained_outlines.of_job(record)
-    redact = JobRedactor(graph.inputs, record.inputs)
+    redact = redactor_of(app, graph.inputs, record)
     if facts is None:
         raise JobNotFound(f"job {record.job_id} was removed while it was read")
     job, failed_with = _rebuild(graph, facts)

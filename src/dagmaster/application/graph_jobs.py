@@ -58,9 +58,11 @@ async def submit_graph(app: Application, request: GraphJobRequest) -> SubmitResu
     graph = python_graph()
     _check_known(graph, request.part.known.values())
     rows = await app.graphs.run(check_part, request.part)
-    submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin, env=app.env)
+    submitter = JobSubmitter(
+        app.client, await app.client.lease_ids(), app.origin, env=app.env, vault=app.vault
+    )
     options = {name: getattr(request, name) for name in OPTION_NAMES}
-    job = submitter.make_job(in_trace(JobRequest(**options)), graph)
+    job = await submitter.make_job(in_trace(JobRequest(**options)), graph)
     if job.idempotency_key is not None:
         # The same graph, built again, has other ids.
         job = replace(job, body_hash=_hash_rows(job.body_hash or "", rows))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.job_snapshot import JobSnapshot
 from dagmaster.application.node_lookup import child_of
 from dagmaster.application.queries.events_and_logs import event_view
-from dagmaster.application.secret_inputs import JobRedactor
+from dagmaster.application.secret_inputs import redactor_of
 from dagmaster.application.stream_messages import EndReason, MessageType, StreamMessage, end, message
 from dagmaster.engine.graph import Kind
 from dagmaster.engine.groups import is_group_start
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dagmaster.application.context import Application
+    from dagmaster.application.secret_inputs import JobRedactor
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.job_feed import EventPosition, JobFeed, NodeKey
@@ -47,7 +48,7 @@ class JobContext:
     async def load(app: Application, job: JobRecord) -> JobContext:
         """Return the context of a job that was loaded with its inputs."""
         graph = shown_graph(await app.outlines.of_job(job))
-        return JobContext(job.job_id, graph, JobRedactor(graph.inputs, job.inputs))
+        return JobContext(job.job_id, graph, redactor_of(app, graph.inputs, job))
 
     def workflow_nodes(self, events: Iterable[StoredEvent]) -> set[str]:
         """Return the nodes of the workflow that events are about: for a child of a fan-out, the fan-out."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.node_lookup import describe_action, spec_of
-from dagmaster.application.secret_inputs import JobRedactor
+from dagmaster.application.secret_inputs import redactor_of
 from dagmaster.engine.graph import ApprovalSpec, Kind, TaskSpec, WorkflowSpec
 from dagmaster.engine.groups import begun_groups, shown_status
 from dagmaster.engine.shown_graph import shown_graph
@@ -18,6 +18,7 @@ from dagmaster.records.redacted import redacted
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
+    from dagmaster.application.secret_inputs import JobRedactor
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.status import JobStatus
     from dagmaster.ports.read_store import PendingCommand, ReadStore
@@ -182,7 +183,7 @@ async def load_snapshot(
     return JobSnapshot(
         job=job,
         graph=graph,
-        redact=JobRedactor(graph.inputs, job.inputs),
+        redact=redactor_of(app, graph.inputs, job),
         lease_seconds=read.lease_seconds,
         nodes=nodes,
         children=children,

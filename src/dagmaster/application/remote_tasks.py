@@ -27,6 +27,7 @@ from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import LeaseLost, PermanentError, WorkerExpired
 from dagmaster.host.clocks import loop_time, wait_at_most
 from dagmaster.ports.handler_reports import data_to_store
+from dagmaster.ports.secret_vault import ClosedVault
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.task_messages import Failed, Released
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.api_keys import KeyLimits
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.remote_workers import HeldTask, NewWorker, RemoteWorker, RemoteWorkers
+    from dagmaster.ports.secret_vault import SecretVault
     from dagmaster.ports.task_ledger import HeartbeatAnswer
     from dagmaster.ports.task_messages import Outcome
     from dagmaster.ports.task_source import ClaimedTask
@@ -85,7 +87,7 @@ class ProgressReport:
 class RemoteTasks:
     """The tasks of workers that speak HTTP.
 
-    `secrets`: from the environment of the server, which fills them in.
+    `secrets`: from the environment of the server, which fills them in. `vault`: reads secret inputs.
     """
 
     workers: RemoteWorkers
@@ -93,6 +95,7 @@ class RemoteTasks:
     secrets: Callable[[str], str | None]
     lease_seconds: float
     quotas: WorkerQuotas = field(default_factory=WorkerQuotas)
+    vault: SecretVault = field(default_factory=ClosedVault)
     _polls: set[asyncio.Event] = field(default_factory=set)
     _is_stopping: bool = False
 
@@ -234,7 +237,7 @@ class RemoteTasks:
         rejected: list[TaskReport] = []
         for task in tasks:
             try:
-                messages.append(make_message(task, self.secrets, set(), place="server").to_json())
+                messages.append(self._message(task))
                 starts[task.task_id] = (task.token, 0.0)
                 if prints := fingerprint_secrets(task.secrets, self.secrets):
                     fingerprints[task.task_id] = (task.token, prints)
@@ -270,7 +273,7 @@ class RemoteTasks:
         if task is None:
             raise _lease_lost(task_id)
         try:
-            hidden = secret_values(task.secrets, self.secrets)
+            hidden = self._hidden(task)
         except SecretReplaced:
             # Nothing of it can be stored; its result says why.
             return TaskProgressView(task_id=task_id, stop=task.is_stopping)
@@ -309,13 +312,19 @@ class RemoteTasks:
     def _redact(self, outcome: Outcome, task: HeldTask) -> Outcome:
         """Return an outcome without secrets; one that cannot be redacted fails, but can be retried."""
         try:
-            return redact_outcome(outcome, secret_values(task.secrets, self.secrets))
+            return redact_outcome(outcome, self._hidden(task))
         except SecretReplaced as error:
             if isinstance(outcome, Released):
                 return outcome
             is_permanent = isinstance(outcome, Failed) and outcome.permanent
             unknown = failed("secret_replaced", str(error), permanent=is_permanent)
             return replace(unknown, running_seconds=outcome.running_seconds)
+
+    def _message(self, task: ClaimedTask) -> JsonObject:
+        return make_message(task, self.secrets, set(), vault=self.vault, place="server").to_json()
+
+    def _hidden(self, task: HeldTask) -> set[str]:
+        return secret_values(task.job_id, task.secrets, self.secrets, self.vault)
 
     # ── Workers ──
 

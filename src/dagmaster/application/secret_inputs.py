@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dagmaster.engine.expressions.secret_parts import REDACTED, secret_names
+from dagmaster.ports.secret_vault import readable_inputs
 from dagmaster.records.jobs import JobRecord
 from dagmaster.records.nodes import NodeRecord
 from dagmaster.records.redacted import has_secrets, redacted
 from dagmaster.records.tasks import AttemptRecord, TaskRecord
-from dagmaster.redaction import REDACTED, redactor, secret_texts
+from dagmaster.redaction import redactor, secret_texts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -65,7 +67,16 @@ def redact_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 async def job_redactor(app: Application, job: JobRecord) -> JobRedactor:
     """Return the redactor of a job that was loaded with its inputs."""
-    return JobRedactor(await _declarations(app, job.content_hash), job.inputs)
+    return redactor_of(app, await _declarations(app, job.content_hash), job)
+
+
+def redactor_of(app: Application, declarations: Mapping[str, Any], job: JobRecord) -> JobRedactor:
+    """Return the redactor of a job with these declared inputs.
+
+    Without the key it knows no secret input: what is stored was redacted by the process that had it.
+    """
+    names = secret_names(declarations)
+    return JobRedactor(declarations, readable_inputs(app.vault, job.job_id, names, job.inputs))
 
 
 class RedactorCache:
@@ -109,7 +120,7 @@ class RedactorCache:
             declarations = self._declarations[content_hash] = await _declarations(self._app, content_hash)
         if job is None and any((declared or {}).get("secret") for declared in declarations.values()):
             job = await self._app.read.job(job_id)
-        return JobRedactor(declarations, {} if job is None else job.inputs)
+        return JobRedactor(declarations, {}) if job is None else redactor_of(self._app, declarations, job)
 
 
 async def _declarations(app: Application, content_hash: str) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from dagmaster.application.views.results import SubmitOutcome, SubmitResult
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.check_budget import QUICK_BATCH_STEPS, QUICK_STEPS, CheckBudget, CheckStopped
 from dagmaster.authoring.inputs import accept_inputs, parse_input
+from dagmaster.engine.expressions.secret_parts import secret_names
 from dagmaster.errors import (
     Category,
     DagmasterError,
@@ -35,6 +36,13 @@ from dagmaster.ports.job_options import (
     JobOptions,
 )
 from dagmaster.ports.job_records import NewJob
+from dagmaster.ports.secret_vault import (
+    ClosedVault,
+    InputOwner,
+    identities_with_earlier_keys,
+    identity_of,
+    seal_inputs,
+)
 from dagmaster.telemetry import traces
 
 if TYPE_CHECKING:
@@ -48,6 +56,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import Accepted
+    from dagmaster.ports.secret_vault import SecretVault
 
 MAX_BATCH: Final = 100
 # Neither id is all zeros; version ff is not allowed, later ones may have more fields.
@@ -204,7 +213,7 @@ async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared
     An error of one is its answer, and so is that its check takes longer than the event loop has time for;
     that the database is unavailable concerns them all.
     """
-    submitter = JobSubmitter(app.client, await app.client.lease_ids(), env=app.env)
+    submitter = JobSubmitter(app.client, await app.client.lease_ids(), env=app.env, vault=app.vault)
     published = _PublishedGraphs(app)
     prepared: list[_Prepared | Exception] = []
     steps_left = QUICK_BATCH_STEPS
@@ -213,7 +222,7 @@ async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared
         try:
             check_workflow(caller, request.workflow_id if request.graph is None else "")
             graph = request.graph or await published.get(request.workflow_id, request.version)
-            job = submitter.make_job(request, graph, budget)
+            job = await submitter.make_job(request, graph, budget)
             for stored in () if request.graph is None else (request.graph, *request.child_graphs):
                 await submitter.store_graph(stored)
             prepared.append(_Prepared(job, audit_entries([job], origin)))
@@ -307,8 +316,10 @@ class JobSubmitter:
         origin: ChangeOrigin | None = None,
         *,
         env: Mapping[str, str] | None = None,
+        vault: SecretVault | None = None,
     ) -> None:
         self._store = store
+        self._vault = vault or ClosedVault()
         self._ids = ids
         self._origin = origin
         self._env = _dump(env or {})
@@ -316,7 +327,7 @@ class JobSubmitter:
 
     async def submit(self, graph: Graph, *requests: JobRequest) -> list[Accepted]:
         """Store jobs of a graph, all or none; raise `InputsInvalid` or `SubmissionRejected`."""
-        jobs = [self.make_job(in_trace(request), graph) for request in requests]
+        jobs = [await self.make_job(in_trace(request), graph) for request in requests]
         if len(jobs) > 1:
             _check_conflicts(await self._store.find_duplicates(jobs))
         await self.store_graph(graph)
@@ -330,22 +341,38 @@ class JobSubmitter:
             await self._store.put_graph(graph.content_hash, json.dumps(graph.definition))
             self._stored.add(graph.content_hash)
 
-    def make_job(self, request: JobRequest, graph: Graph, budget: CheckBudget | None = None) -> NewJob:
-        """Check a request and return the job to store; raise `CheckStopped` at the end of a given budget."""
+    async def make_job(self, request: JobRequest, graph: Graph, budget: CheckBudget | None = None) -> NewJob:
+        """Check a request and return the job to store, with its secret inputs encrypted.
+
+        Raise `CheckStopped` at the end of a given budget.
+        """
         check_options(request)
-        inputs = _dump(request.accepted_inputs(graph, budget))
+        job_id, accepted = self._ids.new(), request.accepted_inputs(graph, budget)
+        stored = accepted
+        earlier: tuple[str, ...] = ()
+        if graph.inputs:
+            owner = InputOwner(job_id=job_id, workflow_id=graph.workflow_id)
+            names = secret_names(graph.inputs)
+            stored = await seal_inputs(self._vault, owner, names, accepted)
+            if names and request.idempotency_key is not None:
+                # A request that is sent again after a rotation is the same one.
+                others = identities_with_earlier_keys(self._vault, owner, names, accepted)
+                earlier = tuple(_hash_request(request, graph, other) for other in others)
         options = {name: getattr(request, name) for name in OPTION_NAMES}
         if not _TRACE_PARENT.fullmatch(request.trace_parent or ""):
             options["trace_parent"] = None
         return NewJob(
             **options,
-            id=self._ids.new(),
+            id=job_id,
             workflow_id=graph.workflow_id,
             version=graph.version,
             content_hash=graph.content_hash,
-            inputs=inputs,
+            inputs=_dump(stored),
             env=self._env,
-            body_hash=None if request.idempotency_key is None else _hash_request(request, graph, inputs),
+            body_hash=None
+            if request.idempotency_key is None
+            else _hash_request(request, graph, _identities(stored)),
+            earlier_hashes=earlier,
             workflows=_dump(request.child_workflows()),
         )
 
@@ -355,7 +382,12 @@ def _dump(values: Mapping[str, JsonValue]) -> str:
     return json.dumps(dict(values)) if values else "{}"
 
 
-def _hash_request(request: JobRequest, graph: Graph, inputs: str) -> str:
+def _identities(stored: JsonObject) -> JsonObject:
+    """Return stored inputs for a digest: of a secret one the print, which only the key can compute."""
+    return {name: identity_of(value) for name, value in stored.items()}
+
+
+def _hash_request(request: JobRequest, graph: Graph, inputs: JsonObject) -> str:
     """Return a digest of what an idempotency key stands for: fields that have their default are left out."""
     source = []
     if request.resumed_from is not None:
@@ -365,7 +397,7 @@ def _hash_request(request: JobRequest, graph: Graph, inputs: str) -> str:
         value = getattr(request, name)
         if option.is_identity and value != DEFAULTS[name]:
             options[name] = value
-    body = [graph.workflow_id, json.loads(inputs), *source, *([options] if options else [])]
+    body = [graph.workflow_id, inputs, *source, *([options] if options else [])]
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

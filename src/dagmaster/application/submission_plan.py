@@ -48,6 +48,7 @@ async def plan_submission(app: Application, request: JobRequest) -> SubmissionPl
         env=app.env,
         workflows=request.child_workflows(),
         now=time.time(),
+        vault=app.vault,
     )
     shown = JobRedactor(graph.inputs, inputs).inputs(inputs)
     return SubmissionPlanView(

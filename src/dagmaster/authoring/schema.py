@@ -278,7 +278,11 @@ class InputModel(FileModel):
         description="More of JSON Schema that the value must fit: minLength, minItems, required …",
     )
     description: str = Field(default="", max_length=4096, description="For people.")
-    secret: bool = Field(default=False, description="Redacted wherever it is shown.")
+    secret: bool = Field(
+        default=False,
+        description="Encrypted where it is stored, redacted wherever it is shown, and used whole: in params"
+        " of tasks and inputs of child workflows, alone or as a part of text.",
+    )
 
 
 class WorkflowModel(FileModel):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pathlib
 import threading
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dagmaster.host.private_files import tighten
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 
     from dagmaster.application.context import Application
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.secret_vault import SecretVault
     from dagmaster.sdk.handler_registry import Registry
     from dagmaster.settings import Settings
     from dagmaster.worker.lazy_services import ServicesConfig
@@ -79,9 +80,10 @@ def open_database(
             direct=None if direct is None else direct.get_secret_value(),
         )
         return
-    from dagmaster.store.embedded.server import EmbeddedPostgres
+    from dagmaster.store.embedded.server import EmbeddedPostgres, default_data_dir
 
     embedded = EmbeddedPostgres(data_dir or settings.data_dir)
+    folder = data_dir or settings.data_dir or default_data_dir()
     lock = threading.Lock()
 
     def restart() -> None:
@@ -89,7 +91,9 @@ def open_database(
             embedded.start()
 
     with embedded as server:
-        yield DatabaseConfig(dsn=server.dsn, restart_embedded=restart)
+        yield DatabaseConfig(
+            dsn=server.dsn, restart_embedded=restart, data_dir=pathlib.Path(os.path.realpath(folder))
+        )
 
 
 async def ensure_schema(config: DatabaseConfig, *, migrate: bool) -> None:
@@ -203,6 +207,7 @@ async def wire_application(
             env=allowed_env(settings),
             default_queue=default_queue,
             limits=default_limits(settings),
+            vault=make_vault(config, settings),
         )
 
 
@@ -241,6 +246,7 @@ def make_orchestrator(
         job_id=job_id,
         limits=default_limits(settings),
         observer=observer,
+        vault=make_vault(config, settings),
     )
 
 
@@ -296,7 +302,14 @@ def make_worker(
         echoes=in_process and settings.log_dir is None,
     )
     return Worker(
-        WorkerPorts(source=store, ledger=store, journal=store, blobs=blobs, secrets=secret),
+        WorkerPorts(
+            source=store,
+            ledger=store,
+            journal=store,
+            blobs=blobs,
+            secrets=secret,
+            vault=make_vault(config, settings),
+        ),
         # Empty is not missing: functions may be found when tasks name them.
         find_handlers(modules, settings) if registry is None else registry,
         options=options,
@@ -413,6 +426,15 @@ def run_service(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
+
+
+def make_vault(config: DatabaseConfig, settings: ClientSettings | Settings) -> SecretVault:
+    """Return the vault of secret inputs of a database. Nothing is read before it is used."""
+    from dagmaster.adapters.secret_vault import KeyVault
+    from dagmaster.bootstrap.secret_keys import key_source
+    from dagmaster.store.postgres.secret_keys import PostgresSecretKeys
+
+    return KeyVault(key_source(config, settings), PostgresSecretKeys(config))
 
 
 def secret(name: str) -> str | None:

@@ -264,6 +264,7 @@ class ServerService:
                         queues=self._settings.queues_per_key,
                         handlers=self._settings.handlers_per_key,
                     ),
+                    vault=application.vault,
                 ),
                 tokens=tokens,
                 processes=processes,

@@ -46,4 +46,4 @@ async def open_remote_tasks(config: DatabaseConfig | None, app: Application) -> 
             stored = PostgresRemoteWorkers(config)
             stack.push_async_callback(stored.close)
             workers = stored
-        yield RemoteTasks(workers, app.blobs, secret, app.read.worker_lease_seconds)
+        yield RemoteTasks(workers, app.blobs, secret, app.read.worker_lease_seconds, vault=app.vault)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.adapters.secret_vault import memory_vault
 from dagmaster.application.context import Application
 from dagmaster.local.idle_clock import IdleClock
 from dagmaster.local.runner import LocalServices
@@ -63,6 +64,8 @@ def memory_services(
     idle_clock.has_work = lambda: bool(tables.queue or tables.results or tables.inbox)
     client = MemoryClientStore(database)
 
+    vault = memory_vault()
+
     def make_orchestrator(queue: str | None, job_id: str | None = None) -> Orchestrator:
         store = MemoryOrchestratorStore(tables, lease_seconds=inf, worker_lease_seconds=inf)
         timing = Timing(poll_seconds=inf)
@@ -74,11 +77,14 @@ def memory_services(
             queue=queue,
             job_id=job_id,
             limits=limits,
+            vault=vault,
         )
 
     def make_worker(queue: str) -> Worker:
         store = MemoryWorkerStore(tables)
-        ports = WorkerPorts(source=store, ledger=store, journal=store, blobs=tables.blobs, secrets=secrets)
+        ports = WorkerPorts(
+            source=store, ledger=store, journal=store, blobs=tables.blobs, secrets=secrets, vault=vault
+        )
         return Worker(
             ports,
             registry,
@@ -94,6 +100,7 @@ def memory_services(
         blobs=database.blobs,
         limits=limits,
         own_turns=lambda job_id: running(make_orchestrator(None, job_id)),
+        vault=vault,
     )
     return LocalServices(
         application=application,

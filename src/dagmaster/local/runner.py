@@ -124,12 +124,14 @@ class LocalRunner:
         Raise `InputsInvalid` before anything starts if the inputs do not fit.
         """
         services = self.services
-        submitter = JobSubmitter(services.application.client, services.ids, env=env)
+        submitter = JobSubmitter(
+            services.application.client, services.ids, env=env, vault=services.application.vault
+        )
         queue = run_queue(services.ids.new())
         request = JobRequest(
             inputs=inputs, submitted_by=self.user[:MAX_SUBMITTER], queue=queue, child_graphs=children
         )
-        submitter.make_job(request, graph)
+        await submitter.make_job(request, graph)
         for child in children:
             await submitter.store_graph(child)
         self._reset()

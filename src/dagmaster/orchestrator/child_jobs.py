@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.authoring.check_budget import QUICK_STEPS, CheckBudget, CheckStopped
 from dagmaster.authoring.inputs import accept_inputs
 from dagmaster.engine.events import ChildJobFinished, DispatchRejected, EngineEvent
+from dagmaster.engine.expressions.secret_parts import SecretInput, fill_secrets, has_secrets, secret_names
 from dagmaster.engine.status import JobStatus
 from dagmaster.engine.step import failure
-from dagmaster.errors import DagmasterError, DatabaseUnavailable
+from dagmaster.errors import (
+    DagmasterError,
+    DatabaseUnavailable,
+    SecretsKeyMissing,
+    SecretsKeyWrong,
+    SecretUnreadable,
+)
 from dagmaster.ports.job_records import NewJob, ParentNode
-from dagmaster.redaction import redactor
+from dagmaster.ports.secret_vault import InputOwner, identity_of, seal_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,19 +30,23 @@ if TYPE_CHECKING:
     from dagmaster.orchestrator.owned_job import OwnedJob
     from dagmaster.orchestrator.turn import ChildJobRequest, TurnResult
     from dagmaster.ports.reusable_results import ReusableResults, SourceNode
+    from dagmaster.ports.secret_vault import SecretVault
 
 MAX_DEPTH: Final = 8
-MIN_SECRET_LENGTH: Final = 4
-"""Characters of the shortest secret that a child job is refused for."""
 
 
 class ChildJobs:
     """Finds the workflows of child jobs and creates the jobs."""
 
     def __init__(
-        self, store: ReusableResults, graph: Callable[[str], Awaitable[Graph]], new_id: Callable[[], str]
+        self,
+        store: ReusableResults,
+        graph: Callable[[str], Awaitable[Graph]],
+        new_id: Callable[[], str],
+        vault: SecretVault,
     ) -> None:
         self._store = store
+        self._vault = vault
         self._graph = graph
         self._new_id = new_id
 
@@ -71,7 +82,8 @@ class ChildJobs:
         self, owned: OwnedJob, node_id: str, child: NewJob, reusable: dict[str, SourceNode]
     ) -> None:
         node = owned.job.nodes[node_id]
-        node.fingerprint = owned.reuse.child_job_fingerprint(node, child.content_hash, child.inputs)
+        inputs = {name: identity_of(value) for name, value in json.loads(child.inputs).items()}
+        node.fingerprint = owned.reuse.child_job_fingerprint(node, child.content_hash, json.dumps(inputs))
         source = owned.reuse.find(node)
         if source is not None:
             reusable[node_id] = source
@@ -101,32 +113,51 @@ class ChildJobs:
             if graph is None:
                 version = f" version {spec.version}" if spec.version is not None else ""
                 return failure("unknown_workflow", f"no workflow {spec.workflow_id!r}{version} was found")
-            try:
-                inputs = await _accept_inputs(graph, request.inputs)
-            except DagmasterError as problem:
-                return failure("invalid_inputs", str(problem))
-            exposed = _exposed_inputs(owned, graph, inputs)
+            exposed = [name for name, value in request.inputs.items() if _is_exposed(graph, name, value)]
             if exposed:
                 message = (
-                    f"secret values reach {', '.join(exposed)} of workflow {spec.workflow_id!r}, which would"
-                    " show"
-                    " them: declare these inputs `secret: true` there"
+                    f"secret values reach {', '.join(exposed)} of workflow {spec.workflow_id!r}, which"
+                    " would show them: declare these inputs `secret: true` there"
                 )
                 return failure("invalid_inputs", message)
+            try:
+                inputs = await _accept_inputs(graph, self._filled(owned, request.inputs))
+                child_id = self._new_id()
+                stored = await self._seal(child_id, graph, inputs)
+            except (SecretsKeyMissing, SecretsKeyWrong, SecretUnreadable) as problem:
+                return failure(problem.code, str(problem))
+            except DatabaseUnavailable:
+                raise
+            except DagmasterError as problem:
+                return failure("invalid_inputs", str(problem))
         except DatabaseUnavailable:
             raise
         except DagmasterError as problem:
             return failure("invalid_workflow", f"workflow {spec.workflow_id!r} cannot run: {problem}")
         return NewJob(
-            id=self._new_id(),
+            id=child_id,
             workflow_id=graph.workflow_id,
             version=graph.version,
             content_hash=graph.content_hash,
-            inputs=json.dumps(inputs),
+            inputs=json.dumps(stored),
             parent=ParentNode(owned.job.id, request.node, request.attempt),
             depth=owned.new.depth + 1,
             resumed_from=unfinished.get(request.node),
         )
+
+    def _filled(self, owned: OwnedJob, inputs: JsonObject) -> JsonObject:
+        """Return the inputs of a child with their values, to check them; they are sealed again."""
+
+        def open_input(secret: SecretInput) -> JsonValue:
+            value: JsonValue = self._vault.open(owned.job.id, secret.name, secret.stored)
+            return value
+
+        filled: JsonObject = fill_secrets(inputs, _refuse_name, open_input)
+        return filled
+
+    async def _seal(self, child_id: str, graph: Graph, inputs: JsonObject) -> JsonObject:
+        owner = InputOwner(job_id=child_id, workflow_id=graph.workflow_id)
+        return await seal_inputs(self._vault, owner, secret_names(graph.inputs), inputs)
 
     async def _find(self, owned: OwnedJob, spec: WorkflowSpec) -> Graph | None:
         submitted = owned.workflows.get(spec.workflow_id)
@@ -146,17 +177,10 @@ async def _accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonO
         return await asyncio.to_thread(accept_inputs, graph, values)
 
 
-def _exposed_inputs(owned: OwnedJob, graph: Graph, inputs: Mapping[str, JsonValue]) -> list[str]:
-    """Return the inputs of a child that are not secret and contain a secret input of the parent.
+def _is_exposed(graph: Graph, name: str, value: JsonValue) -> bool:
+    """Return whether a value with a secret reaches an input that is not secret."""
+    return has_secrets(value) and not (graph.inputs.get(name) or {}).get("secret")
 
-    Short texts occur in any value, so they do not count: refusing them would fail jobs that expose nothing.
-    """
-    secrets = [secret for secret in owned.secrets if len(secret) >= MIN_SECRET_LENGTH]
-    if not secrets:
-        return []
-    redact = redactor(secrets)
-    return [
-        name
-        for name, value in inputs.items()
-        if not graph.inputs[name].get("secret") and redact(value) != value
-    ]
+
+def _refuse_name(name: str) -> str:
+    raise SecretUnreadable(f"secrets.{name} is for the params of tasks")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.events import BacklogDue, EngineEvent, JobStarted, TimerFired
+from dagmaster.engine.expressions.secret_parts import secret_names
 from dagmaster.engine.graph import FanOutSpec, OnFailure, WaitSpec
 from dagmaster.engine.model import FanOut, Job, JobRow
 from dagmaster.engine.status import NodeStatus
@@ -20,6 +21,7 @@ from dagmaster.orchestrator.turn import run_turn
 from dagmaster.ports.job_records import ClaimedJob, NewJob
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKind
+from dagmaster.ports.secret_vault import InputOwner, seal_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -30,9 +32,10 @@ if TYPE_CHECKING:
     from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.node_values import ValueKey
     from dagmaster.ports.reusable_results import ReusableResults, SourceJob
+    from dagmaster.ports.secret_vault import SecretVault
 
 
-async def dry_run_job(
+async def dry_run_job(  # noqa: PLR0913 - all that a job is made of
     results: ReusableResults,
     graph: Graph,
     *,
@@ -41,18 +44,22 @@ async def dry_run_job(
     workflows: Mapping[str, str],
     source: SourceJob | None = None,
     now: float,
+    vault: SecretVault,
     redo: tuple[str, ...] = (),
 ) -> Job:
+    # Sealed like the inputs of a job: results are found by the prints of secret inputs.
+    owner = InputOwner(job_id="", workflow_id=graph.workflow_id)
+    inputs = await seal_inputs(vault, owner, secret_names(graph.inputs), inputs)
     new = NewJob(
         id="", workflow_id=graph.workflow_id, version=graph.version, content_hash=graph.content_hash,
         inputs=json.dumps(inputs), env=json.dumps(env), workflows=json.dumps(workflows), redo=redo,
     )  # fmt: skip
     claimed = ClaimedJob(new=new, row=JobRow(id=new.id), epoch=0, event_seq=0)
     values = _DryRunValues(results)
-    owned = OwnedJob(claimed, _without_limits(graph), values, source=source, reusable=results)
+    owned = OwnedJob(claimed, _without_limits(graph), values, source=source, reusable=results, vault=vault)
     values.job = owned.job
     # Child jobs are made and dropped: their ids are never stored.
-    children = ChildJobs(results, GraphCache(results).get, lambda: "0")
+    children = ChildJobs(results, GraphCache(results).get, lambda: "0", vault)
     events: list[EngineEvent] = [JobStarted()]
     while events:
         turn = await run_turn(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.engine.expressions.secret_parts import secret_names, typed_inputs
 from dagmaster.engine.model import FanOut, Job, Node
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.node_values import ValueKey, ValueKind
@@ -21,7 +22,8 @@ class ExpressionScopes:
 
     def __init__(self, job: Job, inputs: Mapping[str, JsonValue], env: Mapping[str, str]) -> None:
         self.job = job
-        self.inputs = inputs
+        self.secret_inputs = secret_names(job.graph.inputs)
+        self.inputs = typed_inputs(self.secret_inputs, inputs)
         self.env = env
         self.outputs: dict[str, Any] = {}
         """The loaded outputs of nodes."""

@@ -10,6 +10,7 @@ from dagmaster.engine.status import JobStatus
 from dagmaster.orchestrator.expression_scopes import ExpressionScopes
 from dagmaster.orchestrator.result_reuse import ResultReuse
 from dagmaster.ports.node_values import ValueKey, ValueKind
+from dagmaster.ports.secret_vault import ClosedVault, read_sealed, readable_inputs
 from dagmaster.redaction import secret_texts
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.node_values import Values
     from dagmaster.ports.reusable_results import ReusableResults, SourceJob
+    from dagmaster.ports.secret_vault import SecretVault
 
 
+_CLOSED: Final = ClosedVault()
 _DEADLINE: Final = ""
 _BACKLOG: Final = "*"
 """The timers of a job itself, besides the nodes' timers."""
@@ -34,6 +37,7 @@ class OwnedJob:
     """One owned job. On any doubt it is dropped and loaded again from its rows."""
 
     __slots__ = (
+        "clear_secrets",
         "epoch",
         "event_seq",
         "is_fresh",
@@ -42,6 +46,7 @@ class OwnedJob:
         "new",
         "reuse",
         "scopes",
+        "secret_inputs",
         "secrets",
         "sources",
         "stored",
@@ -58,6 +63,7 @@ class OwnedJob:
         *,
         source: SourceJob | None = None,
         reusable: ReusableResults | None = None,
+        vault: SecretVault = _CLOSED,
     ) -> None:
         self.is_fresh = claimed.row.status is JobStatus.PENDING and not claimed.nodes
         self.job = Job.rebuild(graph, claimed.row, claimed.nodes)
@@ -71,7 +77,16 @@ class OwnedJob:
         self.stored = {row.id for row in claimed.nodes}
         self.last_batch_order = max((batch.accepted_order or 0 for batch in claimed.batches), default=0)
         self.tasks = dict(claimed.tasks)
-        self.secrets = secret_texts(graph.inputs, inputs)
+        names = self.scopes.secret_inputs
+        secrets = {name: value for name, value in inputs.items() if name in names}
+        # Encrypted: a task gets them as they are. Not encrypted, by an earlier version: texts to redact.
+        self.secret_inputs = {name: value for name, value in secrets.items() if read_sealed(value)}
+        clear = {name: value for name, value in secrets.items() if name not in self.secret_inputs}
+        self.clear_secrets = secret_texts(graph.inputs, clear) if clear else []
+        # What is redacted in what users write. It is not known if their key is lost.
+        self.secrets = (
+            secret_texts(graph.inputs, readable_inputs(vault, self.job.id, names, inputs)) if names else []
+        )
         # The frozen lists of fan-outs that still start children: read once, not once a turn.
         self.sources: dict[str, list[JsonValue]] = {}
         self.values = CachedValues(self, values)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.events import ResultReused, ReusedFrom
 from dagmaster.engine.fingerprints import SIZE, digest, of_engine_node, upstream_digest
 from dagmaster.engine.graph import TaskSpec
 from dagmaster.engine.resume_plan import with_descendants
+from dagmaster.ports.secret_vault import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,8 +55,15 @@ class ResultReuse:
 
     # ── Fingerprints ──
 
-    def task_fingerprint(self, node: Node, spec: TaskSpec, params: str, places: Sequence[JsonValue]) -> bytes:
-        """Return the fingerprint of a task. Secrets are included by name."""
+    def task_fingerprint(
+        self,
+        node: Node,
+        spec: TaskSpec,
+        params: str,
+        places: Sequence[JsonValue],
+        secret_inputs: Mapping[str, Any] = MappingProxyType({}),
+    ) -> bytes:
+        """Return the fingerprint of a task. Secrets are included by name, secret inputs by their print."""
         # All children of a fan-out share this, and all tasks of a handler that wait for nothing: 1 µs instead
         # of 4.
         top = node.top.id
@@ -67,15 +76,20 @@ class ResultReuse:
         hasher.update(params.encode())
         if places:
             hasher.update(json.dumps(places).encode())
+        if secret_inputs:
+            used = {name: identity_of(stored) for name, stored in secret_inputs.items()}
+            hasher.update(json.dumps(used, sort_keys=True).encode())
         fingerprint: bytes = hasher.digest()
         return fingerprint
 
     def child_job_fingerprint(self, node: Node, content_hash: str, inputs: str) -> bytes:
+        """Return the fingerprint of a child job. `inputs`: with the prints of secret ones."""
         return digest(node.spec.kind, upstream_digest(self._job, node), content_hash, inputs)
 
     def approval_fingerprint(self, node: Node, spec: ApprovalSpec, message: str) -> bytes:
         """Return the fingerprint of an approval: its message, its approvers, and all inputs of the job."""
-        request = json.dumps([message, spec.approvers, self._inputs], sort_keys=True)
+        inputs = {name: identity_of(value) for name, value in self._inputs.items()}
+        request = json.dumps([message, spec.approvers, inputs], sort_keys=True)
         return digest(node.spec.kind, upstream_digest(self._job, node), request)
 
     def engine_fingerprint(self, node: Node) -> bytes:

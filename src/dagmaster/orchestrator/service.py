@@ -30,9 +30,11 @@ from dagmaster.orchestrator.inbox import PendingEvents, add_commands, add_result
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.orchestrator.poll_schedule import PollSchedule, Timing
 from dagmaster.orchestrator.result_reader import PREFETCH_THRESHOLD, ResultReader
+from dagmaster.orchestrator.sealed_inputs import with_current_seals
 from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
 from dagmaster.orchestrator.turn_commit import redact_secret_inputs, to_commit
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.secret_vault import ClosedVault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.job_records import ClaimedJob, NewJob
     from dagmaster.ports.orchestrator_store import OrchestratorStore
     from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.secret_vault import SecretVault
     from dagmaster.ports.turn_records import TurnCommit
 
 _LOGGER = logging.getLogger("dagmaster.orchestrator")
@@ -70,6 +73,7 @@ class Orchestrator:
         job_id: str | None = None,
         limits: DefaultLimits | None = None,
         observer: TurnObserver | None = None,
+        vault: SecretVault | None = None,
     ) -> None:
         self.store, self.timing, self.queue, self.observer = store, timing or Timing(), queue, observer
         self.job_id = job_id
@@ -77,8 +81,9 @@ class Orchestrator:
         self.counters = {"turns": 0, "results": 0, "jobs_claimed": 0, "jobs_reclaimed": 0, "jobs_finished": 0}
         self.ready = asyncio.Event()
         self._blobs, self._redact = blobs, redact
+        self._vault = vault or ClosedVault()
         self._graphs = GraphCache(store, limits)
-        self._children = ChildJobs(store, self._graphs.get, self._new_id)
+        self._children = ChildJobs(store, self._graphs.get, self._new_id, self._vault)
         self._timers: list[tuple[float, str, str]] = []
         # Jobs that could not be advanced: until when they are quarantined, and the error's type.
         self._quarantined: dict[str, tuple[float, str]] = {}
@@ -406,8 +411,9 @@ class Orchestrator:
             # Only the first run reuses results: a later run is opened with the nodes to redo.
             reuses = claimed.new.resumed_from is not None and claimed.row.run == 1
             source = await self.store.load_source_job(claimed.new.resumed_from or "") if reuses else None
+            claimed = await with_current_seals(self._vault, graph, claimed)
             owned = self.jobs[job_id] = OwnedJob(
-                claimed, graph, self.store, source=source, reusable=self.store
+                claimed, graph, self.store, source=source, reusable=self.store, vault=self._vault
             )
         except DatabaseUnavailable:
             raise

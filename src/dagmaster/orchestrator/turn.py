@@ -27,12 +27,14 @@ from dagmaster.engine.decisions import (
     Withdraw,
 )
 from dagmaster.engine.events import EngineEvent, ResolutionFailed, ValuesLoaded
-from dagmaster.engine.expressions.templates import JsonTemplate, detach_secrets
+from dagmaster.engine.expressions.secret_parts import detach_secrets, fill_inputs
+from dagmaster.engine.expressions.templates import JsonTemplate
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import BlobNotFound, EvaluationFailed
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
+from dagmaster.ports.secret_vault import read_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,9 +63,11 @@ class ResolvedTask:
     attempt: int
     task: TaskSpec
     params: JsonObject
-    # The stored form, if the task is to be stored: the params without secrets, and the places of the secrets.
+    # The stored form, if the task is to be stored: the params without secrets, the places of the secrets,
+    # and the stored values of the secret inputs among them.
     text: str = ""
     places: list[Any] = field(default_factory=list)
+    secret_inputs: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -381,7 +385,11 @@ class _Turn:
         self._start_or_reuse(node, request)
 
     def _start_or_reuse(self, node: Node, request: ResolvedTask | ApprovalRequest) -> None:
-        source = None if self.reuse is None else _find_reusable(self.reuse, node, request)
+        source = (
+            None
+            if self.reuse is None
+            else _find_reusable(self.reuse, node, request, self.scopes.secret_inputs)
+        )
         if source is None:
             self._start(request)
         else:
@@ -393,22 +401,30 @@ def _is_fresh_source(key: ValueKey, result: TurnResult) -> bool:
 
 
 def _find_reusable(
-    reuse: ResultReuse, node: Node, request: ResolvedTask | ApprovalRequest
+    reuse: ResultReuse, node: Node, request: ResolvedTask | ApprovalRequest, secret_inputs: frozenset[str]
 ) -> SourceNode | None:
     """Set the fingerprint of a node that is about to start; return a reusable result, if there is one."""
     if isinstance(request, ResolvedTask):
         params, spec = request.params, request.task
-        if uses_secrets(spec.params):
-            params, request.places = detach_secrets(params)
+        if uses_secrets(spec.params, secret_inputs):
+            # A value that is not encrypted, as an earlier version stored it, is filled in as that version
+            # did.
+            params = fill_inputs(params, lambda part: read_sealed(part.stored) is None)
+            params, request.places, request.secret_inputs = detach_secrets(params)
         request.text = request.text or json.dumps(params)
-        node.fingerprint = reuse.task_fingerprint(node, spec, request.text, request.places)
+        node.fingerprint = reuse.task_fingerprint(
+            node, spec, request.text, request.places, request.secret_inputs
+        )
     else:
         node.fingerprint = reuse.approval_fingerprint(node, request.approval, request.message)
     return reuse.find(node)
 
 
-def uses_secrets(template: Template) -> bool:
-    return any(use.keys[:1] == ("secrets",) for _, use in template.uses)
+def uses_secrets(template: Template, secret_inputs: frozenset[str]) -> bool:
+    return any(
+        use.keys[0] == "secrets" or (use.keys[0] == "inputs" and use.keys[-1] in secret_inputs)
+        for _, use in template.uses
+    )
 
 
 def _outputs(fan: FanOut, stored: list[Any], fresh: Mapping[str, Any]) -> list[Any]:

@@ -127,8 +127,8 @@ def redact_secret_inputs(
 ) -> None:
     """Redact the secret inputs in what the engine made of them: errors, messages, outputs, the result.
 
-    Outputs and errors of handlers were redacted by their worker. Params, child inputs and frozen lists stay:
-    ADR 0015.
+    Outputs and errors of handlers were redacted by their worker. Params and child inputs have typed parts
+    instead of values (ADR 0041); what remains is what users write: comments, and payloads of signals.
     """
     if not owned.secrets:
         return
@@ -164,8 +164,10 @@ def _redact_event(
 
 def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
     spec, secrets = task.task, None
-    if task.places or owned.secrets:
-        secrets = _references(task.places, owned.secrets, spec.code_fingerprint)
+    if task.places or owned.secret_inputs or owned.clear_secrets:
+        secrets = _references(
+            task.places, owned.secret_inputs, spec.code_fingerprint, hide=owned.clear_secrets
+        )
     elif spec.code_fingerprint is not None:
         secrets = _code_alone(spec.code_fingerprint)
     return NewTask(
@@ -182,15 +184,20 @@ def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
     )
 
 
-def _references(places: Any, hide: Any, code_fingerprint: str | None) -> str:
+def _references(places: Any, inputs: Any, code_fingerprint: str | None, *, hide: Collection[str] = ()) -> str:
+    """Return what a worker fills in and redacts: all secret inputs of the job, as they are stored.
+
+    `hide`: the texts of those that are not encrypted.
+    """
     code = {} if code_fingerprint is None else {"code_fingerprint": code_fingerprint}
-    return json.dumps({"places": places, "hide": hide} | code)
+    sealed = {"inputs": inputs} if inputs else {}
+    return json.dumps({"places": places, "hide": list(hide)} | sealed | code)
 
 
 @lru_cache(maxsize=1_000)
 def _code_alone(code_fingerprint: str) -> str:
     """Return what most tasks of a graph in code have in common."""
-    return _references([], [], code_fingerprint)
+    return _references([], {}, code_fingerprint)
 
 
 async def _store_value(owned: OwnedJob, path: str, value: JsonValue, blobs: OutputBlobs) -> JsonText:

@@ -26,9 +26,15 @@ class NewJob(JobOptions):
     inputs: str
     env: str = "{}"
     body_hash: str | None = None
+    earlier_hashes: tuple[str, ...] = ()
+    """What `body_hash` would be with earlier keys of secret inputs."""
     workflows: str = "{}"
     parent: ParentNode | None = None
     depth: int = 0
+
+    def is_same(self, body_hash: str | None) -> bool:
+        """Return whether a stored job with the same idempotency key was submitted by the same request."""
+        return body_hash == self.body_hash or body_hash in self.earlier_hashes
 
 
 class ParentNode(NamedTuple):

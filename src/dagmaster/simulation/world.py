@@ -16,6 +16,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dagmaster.adapters.secret_vault import memory_vault
 from dagmaster.application.submission import JobRequest, JobSubmitter
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import DatabaseUnavailable
@@ -226,6 +227,7 @@ class World:
         self._services: dict[Host, Orchestrator | Worker] = {}
         self._clients: dict[int, asyncio.Task[None]] = {}
         # Without faults, a service that waits for its poll missed a notification.
+        self._vault = memory_vault()
         self._poll_seconds = PROMPT_SECONDS if faults.limit == 0 else POLL_SECONDS
         self._is_prompt = faults.limit == 0
 
@@ -314,7 +316,9 @@ class World:
             worker_scan_seconds=SCAN_SECONDS,
         )
         remote: Any = RemoteStore(self.network, host, store, self.oracle)
-        service = Orchestrator(remote, blobs=self.database.blobs, redact=redact_value, timing=timing)
+        service = Orchestrator(
+            remote, blobs=self.database.blobs, redact=redact_value, timing=timing, vault=self._vault
+        )
         self._run_service(host, service)
 
     def _start_worker(self) -> None:
@@ -326,6 +330,7 @@ class World:
             journal=remote,
             blobs=self.database.blobs,
             secrets=lambda _name: "secret",
+            vault=self._vault,
         )
         options = WorkerOptions(
             concurrency=self._rng.choice((1, 2, 8)),
@@ -409,7 +414,7 @@ class World:
         remote: Any = RemoteStore(self.network, host, store, self.oracle)
         inputs = {name: value for name, value in self._case.inputs.items() if name in graph.inputs}
         request = JobRequest(inputs=inputs, idempotency_key=f"job-{number}")
-        submitter = JobSubmitter(remote, store.ids)
+        submitter = JobSubmitter(remote, store.ids, vault=self._vault)
         accepted = await self._retry(lambda: submitter.submit(graph, request))
         job_id = accepted[0].job_id
         self.oracle.accepted.add(job_id)

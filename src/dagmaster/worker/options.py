@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
@@ -13,12 +13,14 @@ from dagmaster.ports.default_settings import (
     POLL_SECONDS,
     WORKER_LEASE_SECONDS,
 )
+from dagmaster.ports.secret_vault import ClosedVault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.secret_vault import SecretVault
     from dagmaster.ports.task_journal import TaskJournal
     from dagmaster.ports.task_ledger import TaskLedger
     from dagmaster.ports.task_source import TaskSource
@@ -35,13 +37,14 @@ STALL_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPorts:
-    """The outside world of a worker. `secrets` returns the value of a secret by its name."""
+    """The outside world of a worker. `secrets` returns a secret by its name, `vault` reads secret inputs."""
 
     source: TaskSource
     ledger: TaskLedger
     journal: TaskJournal
     blobs: OutputBlobs
     secrets: Callable[[str], str | None]
+    vault: SecretVault = field(default_factory=ClosedVault)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,6 +180,7 @@ class Worker:
             telemetry=self.telemetry,
             blobs=self._ports.blobs,
             secrets=self._ports.secrets,
+            vault=self._ports.vault,
             other_worker_has_handler=self.ledger.other_worker_has_handler,
         )
 

@@ -7,32 +7,41 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.expressions.templates import attach_secrets, fill_secrets
+from dagmaster.engine.expressions.secret_parts import SecretInput, attach_secrets, fill_secrets, names_in
 from dagmaster.engine.status import AttemptStatus
-from dagmaster.errors import DagmasterError, PermanentError
+from dagmaster.errors import DagmasterError, PermanentError, SecretsKeyMissing, SecretUnreadable
 from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
 from dagmaster.ports.output_names import OutputName
+from dagmaster.ports.secret_vault import readable_inputs
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
+from dagmaster.redaction import texts_of
 from dagmaster.worker.task_outcomes import failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.remote_workers import HeldTask
+    from dagmaster.ports.secret_vault import SecretVault
     from dagmaster.ports.task_source import ClaimedTask
 
 
 def make_message(
-    task: ClaimedTask, secrets: Callable[[str], str | None], hidden: set[str], *, place: str = "worker"
+    task: ClaimedTask,
+    secrets: Callable[[str], str | None],
+    hidden: set[str],
+    *,
+    vault: SecretVault,
+    place: str = "worker",
 ) -> TaskMessage:
     """Return the message of a task; add the values to redact to `hidden`.
 
     `place`: the process that has the secrets.
 
-    Raise `PermanentError` of kind `secret_missing` if it needs a secret that is not there.
+    Raise `PermanentError` of kind `secret_missing` if it needs a secret that is not there, of kind
+    `secret_unreadable` if it needs a secret input that cannot be decrypted.
     """
     params: Any = json.loads(task.params)
     code_fingerprint = None
@@ -49,7 +58,15 @@ def make_message(
             hidden.add(value)
             return value
 
-        params = fill_secrets(attach_secrets(params, references["places"]), secret)
+        def open_input(used: SecretInput) -> Any:
+            try:
+                return vault.open(task.job_id, used.name, used.stored)
+            except (SecretUnreadable, SecretsKeyMissing) as error:
+                raise PermanentError(str(error), kind=SecretUnreadable.code) from error
+
+        inputs = references.get("inputs", {})
+        params = fill_secrets(attach_secrets(params, references["places"], inputs), secret, open_input)
+        hidden.update(_texts_of_inputs(task.job_id, inputs, vault))
     return TaskMessage(
         task_id=task.task_id,
         job_id=task.job_id,
@@ -90,7 +107,9 @@ def fingerprint_secrets(references: str | None, secrets: Callable[[str], str | N
     return {name: _fingerprint(name, value) for name, value in values.items() if value is not None}
 
 
-def secret_values(references: str | None, secrets: Callable[[str], str | None]) -> set[str]:
+def secret_values(
+    job_id: str, references: str | None, secrets: Callable[[str], str | None], vault: SecretVault
+) -> set[str]:
     """Return the values to redact in what is reported of a task: those that its params have.
 
     Raise `SecretReplaced` if one of them is neither the current nor the previous value of its secret.
@@ -99,7 +118,7 @@ def secret_values(references: str | None, secrets: Callable[[str], str | None]) 
         return set()
     document = json.loads(references)
     fingerprints = document.get("fingerprints", {})
-    hidden = set(document["hide"])
+    hidden = {*document["hide"], *_texts_of_inputs(job_id, document.get("inputs", {}), vault)}
     for name in _secret_names(references):
         values = {value for value in (secrets(name), secrets(f"{name}_PREVIOUS")) if value is not None}
         hidden |= values
@@ -110,7 +129,13 @@ def secret_values(references: str | None, secrets: Callable[[str], str | None]) 
 
 def _secret_names(references: str | None) -> set[str]:
     places = [] if references is None else json.loads(references)["places"]
-    return {part["secret"] for _, parts in places for part in parts if not isinstance(part, str)}
+    return names_in(places)[0]
+
+
+def _texts_of_inputs(job_id: str, inputs: Mapping[str, Any], vault: SecretVault) -> Iterator[str]:
+    """Yield the texts to redact of the secret inputs of a job, as far as they can be decrypted."""
+    for value in readable_inputs(vault, job_id, frozenset(inputs), inputs).values():
+        yield from texts_of(value)
 
 
 @lru_cache(maxsize=1_000)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.secret_vault import SecretVault
     from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.ports.task_messages import Outcome
     from dagmaster.ports.task_source import ClaimedTask
@@ -47,13 +48,14 @@ class TaskRunner:
         telemetry: TelemetryBuffer,
         blobs: OutputBlobs,
         secrets: Callable[[str], str | None],
+        vault: SecretVault,
         other_worker_has_handler: OtherWorkerHasHandler | None = None,
     ) -> None:
         self.executor = executor
         self._other_worker_has_handler = other_worker_has_handler
         self._telemetry = telemetry
         self._blobs = blobs
-        self._secrets = secrets
+        self._secrets, self._vault = secrets, vault
 
     async def run(self, task: ClaimedTask) -> TaskReport:
         """Run a task and return its report. Every error is in the report."""
@@ -63,7 +65,7 @@ class TaskRunner:
             return await self._unknown(task, self._other_worker_has_handler)
         hidden: set[str] = set()
         try:
-            message = make_message(task, self._secrets, hidden)
+            message = make_message(task, self._secrets, hidden, vault=self._vault)
         except PermanentError as error:
             return await self._report(task, failed(error.kind, str(error), permanent=True))
         self._telemetry.hide(task.task_id, hidden)

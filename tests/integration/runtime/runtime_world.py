@@ -39,6 +39,7 @@ from dagmaster.worker.process_pool import HandlerProcesses
 from dagmaster.worker.service import Worker
 from tests.conformance.server import dsn_of, release_database, take_database
 from tests.patience import PATIENCE_SECONDS
+from tests.secret_vaults import VAULT
 from tests.unit.application.world import application_on
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.explain import Why
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.job_records import Accepted
+    from dagmaster.ports.secret_vault import SecretVault
 
 MODULES: Final = ("dagmaster.handlers.examples", "tests.integration.runtime.handlers")
 SHORTEST_POLL_SECONDS: Final = 0.005
@@ -104,6 +106,8 @@ class World:
         self.dsn = ""
         self.blobs = LocalBlobs(place / "blobs")
         self.secrets: dict[str, str] = {}
+        # Of the services that start from now on.
+        self.vault: SecretVault = VAULT
         self.handlers: list[Callable[..., Any]] = []
         # Modules whose functions are entrypoints.
         self.modules: list[str] = []
@@ -123,7 +127,7 @@ class World:
             await self._close_connections()
         self.client = PostgresClientStore(self.address)
         await self.client.open()
-        self.intake = JobSubmitter(self.client, self.client.identity.ids)
+        self.intake = JobSubmitter(self.client, self.client.identity.ids, vault=self.vault)
 
     async def _take_database(self) -> None:
         while self._connection is None:
@@ -180,7 +184,7 @@ class World:
             worker_scan_seconds=0.1,
             max_backoff_seconds=0.5,
         )
-        service = Orchestrator(store, blobs=self.blobs, redact=redact_value, timing=timing)
+        service = Orchestrator(store, blobs=self.blobs, redact=redact_value, timing=timing, vault=self.vault)
         self.orchestrators.append(service)
         await self._begin(service)
         return service
@@ -212,6 +216,7 @@ class World:
             journal=store,
             blobs=self.blobs,
             secrets=self.secrets.get,
+            vault=self.vault,
         )
         options = WorkerOptions(
             queues=queues,

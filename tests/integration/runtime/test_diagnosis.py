@@ -232,7 +232,7 @@ async def test_the_value_of_a_branch_that_was_not_taken_is_redacted(world: World
         a: {handler: echo, params: {size: 150, text: "no {{ inputs.word }}"}, next: [r, s]},
         r: {type: conditional, condition_field: "{{ nodes.a.output.echoed_params.size }}",
             branches: [{name: small, condition: "< 100", next: b}, {default: true, next: c}]},
-        s: {type: conditional, condition_field: "{{ inputs.word }}",
+        s: {type: conditional, condition_field: "{{ nodes.a.output.echoed_params.text }}",
             branches: [{name: known, condition: "== 'x'", next: d}, {default: true}]},
         b: {handler: echo}, c: {handler: echo}, d: {handler: echo}}}"""
     await world.start()

@@ -131,7 +131,7 @@ async def test_a_node_has_its_params_while_its_task_is_out_and_no_secrets(world:
 name: n
 inputs: {token: {type: string, secret: true}}
 nodes:
-  f: {type: fan_out, source: [{by: "{{ inputs.token }}"}], task: {handler: held, params: {text: "it is {{ item.by }}"}}}
+  f: {type: fan_out, source: [{by: me}], task: {handler: held, params: {text: "it is {{ inputs.token }}"}}}
 """
         job = await world.submit(flow, {"token": "hunter2"})
         await world.until("SELECT started_at IS NOT NULL FROM dag_task_queue")
@@ -140,7 +140,7 @@ nodes:
             return await node_detail(application_on(store), job, "f__0")
 
         node = await read()
-        assert (node.params, node.item) == ({"text": "it is ***"}, {"by": "***"})
+        assert (node.params, node.item) == ({"text": "it is ***"}, {"by": "me"})
         assert [(each.attempt, each.status) for each in node.attempts] == [(1, "RUNNING")]
         gate.open()
         await world.finished(job)

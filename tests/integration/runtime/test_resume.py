@@ -15,6 +15,7 @@ from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import handler
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from tests.integration.runtime.runtime_world import Gate, read
+from tests.secret_vaults import VAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,7 +92,9 @@ async def plan(
         definition = await store.definition(stored.new.content_hash)
         source, graph = await store.load_source_job(old), world.graph(text)
         now = store.clock.now()
-        job = await dry_run_job(store, graph, inputs=inputs, env={}, workflows={}, source=source, now=now)
+        job = await dry_run_job(
+            store, graph, inputs=inputs, env={}, workflows={}, source=source, now=now, vault=VAULT
+        )
         before = Job.rebuild(world.graph(json.dumps(definition)), stored.row, stored.nodes)
     finally:
         await store.close()

@@ -19,6 +19,7 @@ from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker.options import WorkerOptions, WorkerPorts
 from dagmaster.worker.service import Worker
 from tests.patience import PATIENCE_SECONDS
+from tests.secret_vaults import VAULT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -36,6 +37,7 @@ def memory_application(database: MemoryDatabase | None = None) -> Application:
         client=MemoryClientStore(database),
         results=MemoryReusableResults(database),
         blobs=database.blobs,
+        vault=VAULT,
     )
 
 
@@ -45,7 +47,9 @@ async def served_application(
 ) -> AsyncIterator[Application]:
     """Provide an application whose jobs are run by an orchestrator and a worker of this process."""
     database = MemoryDatabase()
-    orchestrator = Orchestrator(MemoryOrchestratorStore(database), blobs=database.blobs, redact=redact_value)
+    orchestrator = Orchestrator(
+        MemoryOrchestratorStore(database), blobs=database.blobs, redact=redact_value, vault=VAULT
+    )
     store = MemoryWorkerStore(database)
     ports = WorkerPorts(
         source=store,
@@ -53,6 +57,7 @@ async def served_application(
         journal=store,
         blobs=database.blobs,
         secrets=lambda _name: None,
+        vault=VAULT,
     )
     options = WorkerOptions(queues=queues, shares_loop=True, publishes_handlers=True)
     worker = Worker(ports, registry, options=options)

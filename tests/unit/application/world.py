@@ -27,6 +27,7 @@ from dagmaster.records.metrics import (
     WorkflowMetricsRecord,
 )
 from dagmaster.records.nodes import ChildCounts, NodeRecord, NodeValues
+from tests.secret_vaults import VAULT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -369,7 +370,7 @@ def an_application(store: FakeReadStore, **blobs: bytes) -> Application:
 def application_on(store: Any, **ports: Any) -> Application:
     """Return an application that can read; ports that are not named are None."""
     values: dict[str, Any] = {each.name: None for each in fields(Application) if each.init}
-    return Application(**(values | {"read": store} | ports))
+    return Application(**(values | {"read": store, "vault": VAULT} | ports))
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

@@ -40,7 +40,7 @@ INPUTS = st.one_of(
     ),
     st.fixed_dictionaries(
         {},
-        optional={"type": st.just("string"), "default": TEXT, "secret": st.booleans(), "description": TEXT},
+        optional={"type": st.just("string"), "default": TEXT, "description": TEXT},
     ),
     st.just({"type": "array", "items": {"type": "string"}, "default": ["a"]}),
     st.just({"type": "object", "properties": {"n": {"type": "integer"}}}),

@@ -102,7 +102,11 @@ def memory_services(application: Application) -> HttpServices:
             outputs=database.blobs,
         ),
         remote_tasks=RemoteTasks(
-            MemoryRemoteWorkers(database), database.blobs, SECRETS.get, lease_seconds=6.0
+            MemoryRemoteWorkers(database),
+            database.blobs,
+            SECRETS.get,
+            lease_seconds=6.0,
+            vault=application.vault,
         ),
     )
 

@@ -642,13 +642,6 @@ def test_a_function_that_catches_everything_is_waited_for_and_has_timed_out_all_
 # ── Secrets ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_approval_message_does_not_show_a_secret_input():
-    answers = Says(yes=True)
-    text = "{name: n, inputs: {key: {type: string, required: true, secret: true}}, nodes: {ok: {type: approval, message: 'Use {{ inputs.key }}?'}}}"
-    assert run(text, {"key": "canary-key"}, answers=answers).status == "COMPLETED"
-    assert answers.asked == ["Use ***?"]
-
-
 # ── What cannot continue ────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.advance import advance
 from dagmaster.engine.events import EngineEvent, JobStarted, TaskSucceeded
-from dagmaster.engine.expressions.templates import SecretText
+from dagmaster.engine.expressions.secret_parts import SecretText
 from dagmaster.engine.model import Job
 from dagmaster.orchestrator.expression_scopes import ExpressionScopes
 from dagmaster.orchestrator.turn import TurnResult, recover, run_turn

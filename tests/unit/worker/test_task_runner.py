@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagmaster.ports.secret_vault import ClosedVault
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
 from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.memory.output_blobs import MemoryBlobs
@@ -36,7 +37,9 @@ def test_two_claims_of_one_task_write_two_blobs():
     """So whichever report is accepted, its output is its own: the other output is not referenced."""
     blobs, executor = MemoryBlobs(), Large()
     values: Any = executor
-    runner = TaskRunner(values, telemetry=TelemetryBuffer(), blobs=blobs, secrets=lambda _name: None)
+    runner = TaskRunner(
+        values, telemetry=TelemetryBuffer(), blobs=blobs, secrets=lambda _name: None, vault=ClosedVault()
+    )
 
     async def main() -> list[int]:
         tasks = [
@@ -63,7 +66,11 @@ def test_a_report_says_how_long_the_handler_ran_and_no_secret(outcome: Outcome, 
 
     executor: Any = Fixed()
     runner = TaskRunner(
-        executor, telemetry=TelemetryBuffer(), blobs=MemoryBlobs(), secrets=lambda _name: None
+        executor,
+        telemetry=TelemetryBuffer(),
+        blobs=MemoryBlobs(),
+        secrets=lambda _name: None,
+        vault=ClosedVault(),
     )
     secrets = json.dumps({"hide": ["hunter2"], "places": []})
     report = asyncio.run(runner.run(ClaimedTask("5", "1", "a", "h", 1, "{}", secrets, 60.0, 0.0, token=7)))

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.application.views.results import ActivateResult, PublishOutcome, PublishResult
 from dagmaster.application.workflow_lookup import find_version, load_versions
 from dagmaster.authoring.compiler.node_specs import retry_definition
+from dagmaster.engine.expressions.secret_parts import REDACTED
 from dagmaster.engine.retry import RetryPolicy
 from dagmaster.errors import Problem, WorkflowInvalid, WorkflowVersionConflict
 from dagmaster.ports.job_records import StoredWorkflow
-from dagmaster.redaction import REDACTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ redone, and change nothing.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.access import check_scope, check_workflow
@@ -18,13 +18,14 @@ from dagmaster.application.commands.control import find_retriable_nodes
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, check_sender, send_command
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import find_node
-from dagmaster.application.secret_inputs import JobRedactor
+from dagmaster.application.secret_inputs import JobRedactor, redactor_of
 from dagmaster.application.submission import JobRequest, JobSubmitter, accepted_result
 from dagmaster.application.views.results import PlannedChildrenView, PlannedNodeView, ResumePlanView
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.added_nodes import PYTHON_WORKFLOW
 from dagmaster.authoring.inputs import parse_input
 from dagmaster.engine.events import ResumeRequested, RetryRequested
+from dagmaster.engine.expressions.secret_parts import secret_names
 from dagmaster.engine.fingerprints import digest
 from dagmaster.engine.graph import WaitSpec, is_hold
 from dagmaster.engine.model import Job
@@ -44,6 +45,7 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_options import MAX_CORRELATION_ID
+from dagmaster.ports.secret_vault import InputOwner, identity_of, open_inputs, readable_inputs, seal_inputs
 from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
@@ -146,13 +148,15 @@ class _Resume:
     graph: Graph
     inputs: JsonObject
     request: ResumeRequest
+    changed: frozenset[str] = frozenset()
+    """The inputs that a new job would change."""
+    prints: JsonObject = field(default_factory=dict)
+    """The inputs of a new job as its idempotency key has them: of a secret one, the print."""
 
     @property
     def is_new_job(self) -> bool:
         """Return whether the graph or an input differs."""
-        return self.graph.content_hash != self.source_graph.content_hash or bool(
-            changed_names(self.job.inputs, self.inputs)
-        )
+        return self.graph.content_hash != self.source_graph.content_hash or bool(self.changed)
 
     @property
     def is_noop(self) -> bool:
@@ -165,7 +169,7 @@ class _Resume:
         if self.request.idempotency_key is not None:
             return self.request.idempotency_key
         body = json.dumps(
-            [self.graph.content_hash, self.inputs, sorted(self.request.from_nodes)], sort_keys=True
+            [self.graph.content_hash, self.prints, sorted(self.request.from_nodes)], sort_keys=True
         )
         return f"resume:{self.job.job_id}:{digest(body).hex()}"
 
@@ -179,10 +183,11 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
     graph = source_graph
     if request.version is not None:
         graph = await find_published_graph(app, job.workflow_id, request.version)
-    kept = {name: value for name, value in job.inputs.items() if name in graph.inputs}
-    texts = {name: parse_input(graph, name, text) for name, text in request.input_texts.items()}
-    inputs = await accept_inputs_apart(app.checks, graph, {**kept, **request.inputs, **texts})
-    resume = _Resume(job=job, source_graph=source_graph, graph=graph, inputs=inputs, request=request)
+    resume = _Resume(
+        job=job, source_graph=source_graph, graph=graph, inputs=dict(job.inputs), request=request
+    )
+    if graph is not source_graph or request.inputs or request.input_texts:
+        resume = await _with_inputs(app, resume)
     if resume.is_new_job:
         # It is a submission, with what was submitted before.
         check_scope(app.caller, Scope.SUBMIT)
@@ -203,14 +208,13 @@ def _check_secrets(resume: _Resume) -> None:
 
     Who chooses an input decides where secrets go. A default is no secret of the job.
     """
-    job, request = resume.job, resume.request
-    if not changed_names(job.inputs, resume.inputs):
+    if not resume.changed:
         return
-    named = {*request.inputs, *request.input_texts}
+    named = {*resume.request.inputs, *resume.request.input_texts}
     kept = sorted(
         name
         for name, declared in resume.graph.inputs.items()
-        if _is_kept_secret(job.inputs, name, declared) and name not in named
+        if _is_kept_secret(resume.inputs, name, declared) and name not in named
     )
     if kept:
         raise SecretInputsMissing(
@@ -222,6 +226,34 @@ def _is_kept_secret(inputs: Mapping[str, JsonValue], name: str, declared: Mappin
     if declared is None or not declared.get("secret") or inputs.get(name) is None:
         return False
     return "default" not in declared or inputs[name] != declared["default"]
+
+
+async def _with_inputs(app: Application, resume: _Resume) -> _Resume:
+    """Return a resume with the inputs of a new job: the changes of the request are applied."""
+    request, graph = resume.request, resume.graph
+    texts = {name: parse_input(graph, name, text) for name, text in request.input_texts.items()}
+    before = _values_before(app, resume, replaced={*request.inputs, *texts})
+    kept = {name: value for name, value in before.items() if name in graph.inputs}
+    inputs = await accept_inputs_apart(app.checks, graph, {**kept, **request.inputs, **texts})
+    owner = InputOwner(job_id="", workflow_id=graph.workflow_id)
+    sealed = await seal_inputs(app.vault, owner, secret_names(graph.inputs), inputs)
+    return replace(
+        resume,
+        inputs=inputs,
+        changed=changed_names(before, inputs),
+        prints={name: identity_of(value) for name, value in sealed.items()},
+    )
+
+
+def _values_before(app: Application, resume: _Resume, replaced: set[str]) -> JsonObject:
+    """Return the inputs of the job; raise `SecretUnreadable` about a secret one that is needed."""
+    job, names = resume.job, secret_names(resume.source_graph.inputs)
+    needed = {name for name in job.inputs if name in resume.graph.inputs and name not in replaced}
+    kept = {name: value for name, value in job.inputs.items() if name in needed}
+    return {
+        **readable_inputs(app.vault, job.job_id, names, job.inputs),
+        **open_inputs(app.vault, job.job_id, names, kept),
+    }
 
 
 async def _check_node(app: Application, resume: _Resume, node_id: str) -> None:
@@ -265,9 +297,11 @@ async def _submit(app: Application, resume: _Resume) -> SubmitResult:
         resumed_from=job.job_id,
         redo=resume.request.from_nodes,
     )
-    submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin, env=app.env)
+    submitter = JobSubmitter(
+        app.client, await app.client.lease_ids(), app.origin, env=app.env, vault=app.vault
+    )
     (accepted,) = await submitter.submit(resume.graph, request)
-    return accepted_result(submitter.make_job(request, resume.graph), accepted)
+    return accepted_result(await submitter.make_job(request, resume.graph), accepted)
 
 
 async def _load_job(app: Application, job_id: str) -> ClaimedJob:
@@ -293,7 +327,8 @@ async def _plan_run(
     decisions = plan_rerun(rebuilt, event, job.read_at, context)
     if isinstance(decisions, str):
         raise CommandRejected(decisions)
-    return _plan_view(job, graph, decisions, context, inputs=job.inputs, run=rebuilt.run)
+    redact = redactor_of(app, graph.inputs, job)
+    return _plan_view(job, graph, decisions, context, redact=redact, run=rebuilt.run)
 
 
 async def _plan_nothing(app: Application, resume: _Resume) -> ResumePlanView:
@@ -301,7 +336,7 @@ async def _plan_nothing(app: Application, resume: _Resume) -> ResumePlanView:
     stored = await _load_job(app, job.job_id)
     context = await _resume_context(app)
     decisions = plan_nothing(Job.rebuild(graph, stored.row, stored.nodes), context)
-    return _plan_view(job, graph, decisions, context, inputs=job.inputs)
+    return _plan_view(job, graph, decisions, context, redact=redactor_of(app, graph.inputs, job))
 
 
 async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
@@ -310,7 +345,7 @@ async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
     context = await _resume_context(
         app,
         named=frozenset(resume.request.from_nodes),
-        inputs=changed_names(job.inputs, resume.inputs),
+        inputs=resume.changed,
         env=changed_names(stored.env, app.env),
     )
     planned = await dry_run_job(
@@ -322,11 +357,12 @@ async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
         source=await app.results.load_source_job(job.job_id),
         redo=resume.request.from_nodes,
         now=job.read_at,
+        vault=app.vault,
     )
     decisions = plan_new_job(planned, Job.rebuild(resume.source_graph, stored.row, stored.nodes), context)
-    return _plan_view(
-        job, resume.graph, decisions, context, inputs={**job.inputs, **resume.inputs}, is_new_job=True
-    )
+    before = redactor_of(app, resume.source_graph.inputs, job)
+    redact = JobRedactor(resume.graph.inputs, resume.inputs).with_secrets(before.secrets)
+    return _plan_view(job, resume.graph, decisions, context, redact=redact, is_new_job=True)
 
 
 async def _resume_context(app: Application, **changes: frozenset[str]) -> ResumeContext:
@@ -343,11 +379,10 @@ def _plan_view(
     decisions: Sequence[ReuseDecision],
     context: ResumeContext,
     *,
-    inputs: Mapping[str, JsonValue],
+    redact: JobRedactor,
     is_new_job: bool = False,
     run: int | None = None,
 ) -> ResumePlanView:
-    redact = JobRedactor(graph.inputs, inputs)
 
     def nodes(kind: ReuseKind) -> tuple[PlannedNodeView, ...]:
         return tuple(_node_view(decision, redact) for decision in decisions if decision.kind is kind)

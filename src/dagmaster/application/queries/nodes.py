@@ -9,7 +9,7 @@ from dagmaster.application.cursors import CursorKind, encode_cursor, next_cursor
 from dagmaster.application.job_lookup import find_job, load_value
 from dagmaster.application.job_snapshot import JobSnapshot
 from dagmaster.application.node_lookup import child_of, find_node, members_of
-from dagmaster.application.secret_inputs import JobRedactor, RedactorCache
+from dagmaster.application.secret_inputs import RedactorCache, redactor_of
 from dagmaster.application.views.nodes import NodeDetailView
 from dagmaster.engine.groups import is_group_start
 from dagmaster.engine.status import NOT_BEGUN_MEMBER, NodeStatus
@@ -79,7 +79,7 @@ async def node_detail(
     job = await find_job(app, job_id)
     graph = await app.outlines.of_job(job)
     record = await find_node(app, job, graph, node_id)
-    redact = JobRedactor(graph.inputs, job.inputs)
+    redact = redactor_of(app, graph.inputs, job)
     place = None if record.parent_node_id is None else child_of(node_id)
     values = await app.read.node_values(job.job_id, node_id, child_of=place)
     children = {} if record.source_count is None else await app.read.child_counts(job.job_id, [node_id])
@@ -135,7 +135,7 @@ async def list_attempts(
     await find_node(app, job, graph, node_id)
     records = await app.read.attempts(job.job_id, node_id, after=after, limit=limit)
     values = await app.read.node_values(job.job_id, node_id)
-    hide = JobRedactor(graph.inputs, job.inputs).with_secrets(values.hidden)
+    hide = redactor_of(app, graph.inputs, job).with_secrets(values.hidden)
     return Page(
         items=tuple(redacted(record, hide) for record in records),
         next_cursor=next_cursor(CursorKind.ATTEMPTS, records, limit, lambda record: (record.attempt,)),

@@ -153,6 +153,7 @@ class _Compilation:
             self.handlers,
             allow_missing_handlers=self.allow_missing_handlers,
             limits=self.limits,
+            secret_inputs=_secret_inputs(workflow),
             is_stored=self.is_stored,
         )
         for node_id, model in models.items():
@@ -287,6 +288,7 @@ class _Compilation:
                 and "default" not in model.model_fields_set
                 and name not in self.wrong_inputs
             ],
+            secret_inputs=_secret_inputs(workflow),
             # A node that could not be read is already a problem: references to it are not reported again.
             kinds={
                 node_id: Kind.FAN_OUT if node_id in self.unreadable else Kind(models[node_id].type)
@@ -380,6 +382,10 @@ class _Compilation:
 def content_hash(definition: Mapping[str, JsonValue]) -> str:
     text = json.dumps(definition, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _secret_inputs(workflow: schema.WorkflowModel) -> frozenset[str]:
+    return frozenset(name for name, model in workflow.inputs.items() if model.secret)
 
 
 def _in_file_order(problems: list[Problem]) -> list[Problem]:

@@ -12,6 +12,7 @@ from dagmaster.authoring.compiler.node_templates import CheckedValues, TemplateC
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
 from dagmaster.authoring.node_reader import read_node, read_retry
 from dagmaster.authoring.validation_messages import describe_actual
+from dagmaster.engine.expressions.secret_parts import SecretInputs
 from dagmaster.engine.retry import NO_RETRY
 from dagmaster.errors.source_map import truncate
 from dagmaster.errors.suggestions import did_you_mean, nearest, similar_handlers
@@ -44,6 +45,7 @@ class NodeSpecBuilder:
         *,
         allow_missing_handlers: bool,
         limits: DefaultLimits,
+        secret_inputs: frozenset[str] = frozenset(),
         is_stored: bool = False,
     ) -> None:
         self.document = document
@@ -52,7 +54,7 @@ class NodeSpecBuilder:
         self.edges = edges
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
-        self.values = TemplateCompiler(document)
+        self.values = TemplateCompiler(document, SecretInputs(secret_inputs, is_stored=is_stored))
         self.problems = self.values.problems
         self.specs: dict[str, Spec] = {}
         self.definitions: dict[str, JsonObject] = {}

@@ -16,6 +16,7 @@ from dagmaster.authoring.validation_messages import describe_actual
 from dagmaster.engine.approvals_and_waits import MAX_WAIT_SECONDS
 from dagmaster.engine.expressions.conditions import compile_condition
 from dagmaster.engine.expressions.paths import DECISION, PARAMS
+from dagmaster.engine.expressions.secret_parts import NO_SECRET_INPUTS, SecretInputs
 from dagmaster.engine.expressions.templates import Template, compile_template_all
 from dagmaster.errors import ExpressionInvalid
 from dagmaster.errors.source_map import truncate
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 _PLAIN_FIELD: Final = re.compile(r"\{\{[\w\s.\[\]'\"]+(\|\s*default\b.*)?\}\}", re.DOTALL)
 
+_WITH_SECRET_INPUTS: Final = frozenset({"params", "inputs"})
+"""The values in which a secret input may be used: the params of tasks, and the inputs of child jobs."""
+
 
 class Use(NamedTuple):
     """A path used by an expression: its location, the node that uses it, and its fan-out nesting."""
@@ -43,8 +47,10 @@ class Use(NamedTuple):
 class TemplateCompiler:
     """Compile the values of one document. The caller sets the node and the nesting they belong to."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, secret_inputs: SecretInputs = NO_SECRET_INPUTS) -> None:
         self.document = document
+        self._secret_inputs = secret_inputs
+        self._allowed_secrets = replace(secret_inputs, is_allowed=True)
         self.problems: list[Problem] = []
         self.uses: list[Use] = []
         self.node_id: str | None = None
@@ -61,13 +67,17 @@ class TemplateCompiler:
             case "until":
                 return self.until(written, path)
             case _:
-                return self.template(written, path, PARAMS if key == "params" else DECISION)
+                secrets = self._allowed_secrets if key in _WITH_SECRET_INPUTS else self._secret_inputs
+                return self.template(written, path, PARAMS if key == "params" else DECISION, secrets)
 
-    def template(self, value: JsonValue, path: Path, roots: frozenset[str]) -> Template | None:
+    def template(
+        self, value: JsonValue, path: Path, roots: frozenset[str], secret_inputs: SecretInputs | None = None
+    ) -> Template | None:
+        secret_inputs = secret_inputs or self._secret_inputs
         if self.nesting:
             roots |= {"item", "index", "outer"} if self.nesting > 1 else {"item", "index"}
         # A stored definition has sorted keys: a file compiles to exactly the same.
-        template, mistakes = compile_template_all(sort_keys(value), roots)
+        template, mistakes = compile_template_all(sort_keys(value), roots, secret_inputs)
         for mistake in mistakes:
             self._mistake(mistake, (*path, *mistake.path))
         if template is not None:
@@ -75,7 +85,7 @@ class TemplateCompiler:
         elif isinstance(value, dict | list):
             # The correct strings are recorded all the same.
             for inside, text in _strings(value):
-                whole, _ = compile_template_all(text, roots)
+                whole, _ = compile_template_all(text, roots, secret_inputs)
                 if whole is not None:
                     self._note(whole, (*path, *inside))
         return template
@@ -90,7 +100,7 @@ class TemplateCompiler:
         if "{{" in text:
             return self.template(text, path, DECISION)
         before = "{{ "
-        field, mistakes = compile_template_all(before + text + " }}", DECISION)
+        field, mistakes = compile_template_all(before + text + " }}", DECISION, self._secret_inputs)
         for mistake in mistakes:
             offset = max(mistake.offset - len(before), 0)
             self._mistake(ExpressionInvalid(str(mistake), offset=offset, hint=mistake.hint), path)
@@ -100,7 +110,9 @@ class TemplateCompiler:
 
     def condition(self, text: str, path: Path, roots: frozenset[str], name: str) -> Expression | None:
         try:
-            condition = compile_condition(text, roots=roots, field_name=name)
+            condition = compile_condition(
+                text, roots=roots, field_name=name, secret_inputs=self._secret_inputs
+            )
         except ExpressionInvalid as mistake:
             self._mistake(mistake, path)
             return None

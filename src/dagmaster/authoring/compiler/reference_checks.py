@@ -15,7 +15,7 @@ from dagmaster.engine.groups import is_group_start
 from dagmaster.errors.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from dagmaster.authoring.compiler.availability import Availability
     from dagmaster.authoring.compiler.edges import Edges
@@ -41,6 +41,7 @@ class ReferenceChecker:
         *,
         inputs: Iterable[str],
         optional_inputs: Iterable[str],
+        secret_inputs: Collection[str],
         kinds: Mapping[str, Kind],
         output_keys: Mapping[str, frozenset[str] | None],
         may_fail: frozenset[str],
@@ -51,6 +52,7 @@ class ReferenceChecker:
         self.document = document
         self.inputs = frozenset(inputs)
         self.optional_inputs = frozenset(optional_inputs)
+        self.secret_inputs = secret_inputs
         self.kinds = kinds
         self.output_keys = output_keys
         self.may_fail = may_fail
@@ -88,7 +90,8 @@ class ReferenceChecker:
             hint = (did_you_mean(name, self.inputs) if self._may_hint() else "") or "declare it under inputs:"
             self._problem(f"unknown input {name!r}", use, path, hint=hint)
         elif name in self.optional_inputs and not use.guarded:
-            hint = "give it `required: true` or a default, or write `| default(…)`"
+            written = "" if name in self.secret_inputs else ", or write `| default(…)`"
+            hint = f"give it `required: true` or a default{written}"
             self._problem(
                 f"input {name!r} may be absent, and the run would fail here", use, path, hint, "warning"
             )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dagmaster.engine.expressions.expression import Expression, compile_expression
 from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS, json_type
 from dagmaster.engine.expressions.parser import MAX_LENGTH, mask_strings, nearest, strip_braces
+from dagmaster.engine.expressions.secret_parts import NO_SECRET_INPUTS, SecretInputs
 from dagmaster.errors import EvaluationFailed, ExpressionInvalid
 
 if TYPE_CHECKING:
@@ -38,7 +39,13 @@ _SIZE = re.compile(r"(?<![\w.])([0-9]{1,30}(?:\.[0-9]{1,30})?)[ \t]?([KMGT]?i?B)
 _COUNTED = re.compile(r"_([kmgt]i?b)$", re.IGNORECASE)
 
 
-def compile_condition(text: str, *, roots: Collection[str], field_name: str = "") -> Expression:
+def compile_condition(
+    text: str,
+    *,
+    roots: Collection[str],
+    field_name: str = "",
+    secret_inputs: SecretInputs = NO_SECRET_INPUTS,
+) -> Expression:
     """Compile a condition. `value` is prepended to one that starts with an operator."""
     inner, shift = strip_braces(text)
     if len(inner) > MAX_LENGTH:
@@ -46,7 +53,7 @@ def compile_condition(text: str, *, roots: Collection[str], field_name: str = ""
     before = "value " if _OPERATOR.match(inner) else ""
     written = before + _with_sizes(inner, 1, shift)
     try:
-        expression = compile_expression(written, roots={*roots, "value"})
+        expression = compile_expression(written, roots={*roots, "value"}, secret_inputs=secret_inputs)
     except ExpressionInvalid as error:
         # A size changes the length: an offset after one is only approximate.
         offset = shift + min(max(error.offset - len(before), 0), len(inner))

@@ -78,6 +78,15 @@ def secret(_scope: Mapping[str, JsonValue]) -> NoReturn:
     raise EvaluationFailed("a secret has no value here; only the params of a task may name one")
 
 
+def refused(problem: str) -> Run:
+    """Evaluate what an earlier version accepted and this one refuses: it fails."""
+
+    def fail(_scope: Mapping[str, JsonValue]) -> NoReturn:
+        raise EvaluationFailed(problem)
+
+    return fail
+
+
 def default(value: Run, fallback: Run, boolean: Run | None) -> Run:
     """Evaluate the filter `default`. The fallback is evaluated only when it is needed."""
 

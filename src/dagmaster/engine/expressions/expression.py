@@ -37,6 +37,7 @@ from dagmaster.engine.expressions.parser import (
     strip_braces,
 )
 from dagmaster.engine.expressions.paths import reference
+from dagmaster.engine.expressions.secret_parts import NO_SECRET_INPUTS, SecretInputs
 from dagmaster.errors import EvaluationFailed, ExpressionInvalid
 from dagmaster.text_format import format_count
 
@@ -50,6 +51,7 @@ MAX_OPERATIONS = 100
 
 _PLAIN_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 _KEYWORDS = frozenset({"true", "false", "none", "True", "False", "None", "not"})
+_NOT_ALONE = "{what} must be used alone, without operator, filter or subscript"
 _MAY_BE_MISSING = frozenset({"first", "last", "min", "max"})
 _REJECTED = {
     "Call": ("nothing can be called", "filters are written `value | name`"),
@@ -90,18 +92,20 @@ class Expression:
             raise EvaluationFailed(f"{error} (in `{self.text[:200]}`)") from error
 
 
-def compile_expression(text: str, *, roots: Collection[str]) -> Expression:
+def compile_expression(
+    text: str, *, roots: Collection[str], secret_inputs: SecretInputs = NO_SECRET_INPUTS
+) -> Expression:
     """Compile one expression, with or without its braces, whose paths start at these roots."""
     inner, shift = strip_braces(text)
     try:
-        return _compile(inner, frozenset(roots))
+        return _compile(inner, frozenset(roots), secret_inputs)
     except ExpressionInvalid as error:
         raise ExpressionInvalid(str(error), offset=error.offset + shift, hint=error.hint) from error.__cause__
 
 
 @lru_cache(maxsize=8192)
-def _compile(text: str, roots: frozenset[str]) -> Expression:
-    compiler = _Compiler(text, roots)
+def _compile(text: str, roots: frozenset[str], secret_inputs: SecretInputs) -> Expression:
+    compiler = _Compiler(text, roots, secret_inputs)
     # Most expressions are a plain path, and Jinja's parser is most of the cost of compiling. A test compares
     # both.
     if len(text) <= MAX_LENGTH and _PLAIN_PATH.fullmatch(text):
@@ -114,10 +118,11 @@ def _compile(text: str, roots: frozenset[str]) -> Expression:
 class _Compiler:
     """Turns Jinja's tree into evaluators. Visits the names in source order."""
 
-    __slots__ = ("_names", "_operations", "_refs", "_roots", "_text", "_uses")
+    __slots__ = ("_names", "_operations", "_refs", "_roots", "_secret_inputs", "_text", "_uses")
 
-    def __init__(self, text: str, roots: frozenset[str]) -> None:
+    def __init__(self, text: str, roots: frozenset[str], secret_inputs: SecretInputs) -> None:
         self._text = text
+        self._secret_inputs = secret_inputs
         self._roots = roots
         self._uses: list[PathUse] = []
         self._refs: dict[Path, None] = {}
@@ -196,13 +201,32 @@ class _Compiler:
         ref = reference(keys, roots=self._roots, offset=offset, goes_on=goes_on)
         self._uses.append(PathUse(keys, guarded, offset))
         self._refs[ref] = None
+        is_alone = bare and not goes_on and len(keys) == len(ref)
         if keys[0] != "secrets":
-            return evaluators.static_path(keys)
-        if not bare or goes_on or len(keys) > len(ref):
-            raise ExpressionInvalid(
-                "a secret must be used alone, without operator, filter or subscript", offset=offset
-            )
+            problem = self._secret_input_problem(keys, is_alone=is_alone)
+            if problem is None:
+                return evaluators.static_path(keys)
+            if self._secret_inputs.is_stored:
+                return evaluators.refused(problem)
+            raise ExpressionInvalid(problem, offset=offset)
+        if not is_alone:
+            raise ExpressionInvalid(_NOT_ALONE.format(what="a secret"), offset=offset)
         return evaluators.secret
+
+    def _secret_input_problem(self, keys: Path, *, is_alone: bool) -> str | None:
+        """Return why a path may not be used: something would be computed from a secret input."""
+        secret = self._secret_inputs
+        if not secret.names or keys[0] != "inputs":
+            return None
+        if len(keys) == 1:
+            names = ", ".join(sorted(secret.names))
+            return f"`inputs` as a whole includes secret inputs ({names}): name each input that is used here"
+        if keys[1] not in secret.names:
+            return None
+        what = f"secret input {str(keys[1])!r}"
+        if not secret.is_allowed:
+            return f"{what} may only be used in the params of tasks and the inputs of child workflows"
+        return None if is_alone else _NOT_ALONE.format(what=what)
 
     def _key(self, step: ast.Getattr | ast.Getitem, depth: int) -> Any:
         """Return a literal key, or the closure that computes the key."""

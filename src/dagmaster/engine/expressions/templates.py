@@ -1,8 +1,8 @@
 """JSON values with expressions in their strings: compiled once, resolved many times.
 
 A result is never parsed again: the value of an expression is inserted as it is, braces included. A secret
-becomes a typed part that only `fill_secrets` replaces. This module does not know the values of secrets, nor
-who may use one.
+becomes a typed part that only `fill_secrets` replaces (`secret_parts`). This module does not know the
+values of secrets.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.expressions.expression import Expression, Path, PathUse, compile_expression
 from dagmaster.engine.expressions.json_values import MAX_TEXT, check_limit, json_type, path_text, text_of
 from dagmaster.engine.expressions.parser import STRING_LITERAL
+from dagmaster.engine.expressions.secret_parts import (
+    MAX_LEVELS,
+    NO_SECRET_INPUTS,
+    SecretInput,
+    SecretInputs,
+    SecretName,
+    SecretText,
+)
 from dagmaster.errors import EvaluationFailed, ExpressionInvalid
 
 if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
-
-MAX_LEVELS = 64
-"""Levels of nested lists and mappings, as in a workflow file."""
 
 MAX_TOTAL = 256 * MAX_TEXT
 """Characters and items that the expressions of one resolution may produce in total."""
@@ -32,20 +37,6 @@ _OPENING = re.compile(r"\{[{%#]")
 # Most templates are one path in braces. There is nothing in it that could be the end of anything else.
 _ONE_PATH = re.compile(r"\{\{[A-Za-z0-9_. ]*\}\}")
 _TOKEN = re.compile(rf"{STRING_LITERAL.pattern}|[\"'()\[\]{{}}]", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class SecretName:
-    """A secret, by name."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class SecretText:
-    """A resolved string without its secrets."""
-
-    parts: tuple[str | SecretName, ...]
 
 
 Resolve = Callable[[Mapping[str, Any], list[int]], Any]
@@ -106,89 +97,24 @@ def compile_template(value: JsonValue, *, roots: Collection[str]) -> Template:
 
 
 def compile_template_all(
-    value: Any, roots: Collection[str]
+    value: Any, roots: Collection[str], secret_inputs: SecretInputs = NO_SECRET_INPUTS
 ) -> tuple[Template | None, list[ExpressionInvalid]]:
     """Compile a JSON value and collect all problems; with a problem there is no template."""
-    compiler = _Compiler(frozenset(roots))
+    compiler = _Compiler(frozenset(roots), secret_inputs)
     resolve = compiler.value(value, ())
     if compiler.problems:
         return None, compiler.problems
     return Template(value, tuple(compiler.uses), tuple(compiler.refs), resolve), []
 
 
-def has_secrets(value: Any) -> bool:
-    waiting = [(value, 0)]
-    while waiting:
-        item, level = waiting.pop()
-        if isinstance(item, SecretText):
-            return True
-        if level <= MAX_LEVELS and isinstance(item, list | dict):
-            children = item.values() if isinstance(item, dict) else item
-            waiting.extend((child, level + 1) for child in children)
-    return False
-
-
-def fill_secrets(value: Any, lookup: Callable[[str], str]) -> Any:
-    """Return the value with its secrets filled in. Strings that only look like a secret are unchanged."""
-    return _fill(value, lookup, 0)
-
-
-def detach_secrets(value: Any) -> tuple[Any, list[list[Any]]]:
-    """Return the value with null for each text that lacks a secret, and their places: [path, parts]."""
-    places: list[list[Any]] = []
-
-    def walk(item: Any, path: list[str | int], level: int) -> Any:
-        if isinstance(item, SecretText):
-            places.append(
-                [path, [part if isinstance(part, str) else {"secret": part.name} for part in item.parts]]
-            )
-            return None
-        if level > MAX_LEVELS:
-            return item
-        if isinstance(item, dict):
-            return {key: walk(value, [*path, key], level + 1) for key, value in item.items()}
-        if isinstance(item, list):
-            return [walk(value, [*path, index], level + 1) for index, value in enumerate(item)]
-        return item
-
-    return walk(value, [], 0), places
-
-
-def attach_secrets(value: Any, places: Iterable[tuple[Sequence[str | int], Sequence[Any]]]) -> Any:
-    """Undo `detach_secrets`, in place."""
-    for path, parts in places:
-        text = SecretText(
-            tuple(part if isinstance(part, str) else SecretName(part["secret"]) for part in parts)
-        )
-        if not path:
-            return text
-        into = value
-        for step in path[:-1]:
-            into = into[step]
-        into[path[-1]] = text
-    return value
-
-
-def _fill(value: Any, lookup: Callable[[str], str], level: int) -> Any:
-    if isinstance(value, SecretText):
-        return "".join(part if isinstance(part, str) else lookup(part.name) for part in value.parts)
-    # No template is deeper, so no secret is; deeper values came from an expression.
-    if level > MAX_LEVELS:
-        return value
-    if isinstance(value, dict):
-        return {key: _fill(item, lookup, level + 1) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_fill(item, lookup, level + 1) for item in value]
-    return value
-
-
 class _Compiler:
     """Walks a value once. `None` in place of a `Resolve` means: constant."""
 
-    __slots__ = ("problems", "refs", "roots", "uses")
+    __slots__ = ("problems", "refs", "roots", "secret_inputs", "uses")
 
-    def __init__(self, roots: frozenset[str]) -> None:
+    def __init__(self, roots: frozenset[str], secret_inputs: SecretInputs) -> None:
         self.roots = roots
+        self.secret_inputs = secret_inputs
         self.problems: list[ExpressionInvalid] = []
         self.uses: list[tuple[Path, PathUse]] = []
         self.refs: dict[Path, None] = {}
@@ -259,7 +185,7 @@ class _Compiler:
 
     def _expression(self, piece: str, offset: int, place: Path) -> Expression | SecretName | None:
         try:
-            expression = compile_expression(piece, roots=self.roots)
+            expression = compile_expression(piece, roots=self.roots, secret_inputs=self.secret_inputs)
         except ExpressionInvalid as error:
             self._problem(error, place, offset)
             return None
@@ -329,32 +255,43 @@ def _whole(expression: Expression, where: str) -> Resolve:
 
 
 def _text(parts: tuple[str | SecretName | Expression, ...], where: str) -> Resolve:
-    secret = any(isinstance(part, SecretName) for part in parts)
-
     def resolve(scope: Mapping[str, Any], taken: list[int]) -> Any:
-        pieces: list[str | SecretName] = []
-        size = 0
+        pieces: list[str | SecretName | SecretInput] = []
+        size, has_secret = 0, False
         try:
             for part in parts:
-                piece = text_of(part.evaluate(scope)) if isinstance(part, Expression) else part
+                piece = _piece(part, scope)
                 pieces.append(piece)
-                size += len(piece) if isinstance(piece, str) else 0
-                check_limit(size, MAX_TEXT, "characters")
+                if isinstance(piece, str):
+                    size += len(piece)
+                    check_limit(size, MAX_TEXT, "characters")
+                else:
+                    has_secret = True
             _take(taken, size)
         except EvaluationFailed as error:
             raise _placed(error, where) from error
-        return _merged(pieces) if secret else "".join(pieces)  # type: ignore[arg-type]
+        return _merged(pieces) if has_secret else "".join(pieces)  # type: ignore[arg-type]
 
     return resolve
 
 
-def _merged(pieces: list[str | SecretName]) -> SecretText:
-    parts: list[str | SecretName] = []
+def _piece(part: str | SecretName | Expression, scope: Mapping[str, Any]) -> str | SecretName | SecretInput:
+    if not isinstance(part, Expression):
+        return part
+    value = part.evaluate(scope)
+    return value if isinstance(value, SecretInput) else text_of(value)
+
+
+def _merged(pieces: list[str | SecretName | SecretInput]) -> SecretText:
+    parts: list[str | SecretName | SecretInput] = []
     for piece in pieces:
         if parts and isinstance(piece, str) and isinstance(parts[-1], str):
             parts[-1] += piece
         elif piece != "":
             parts.append(piece)
+    if len(parts) == 1 and isinstance(parts[0], SecretInput):
+        # A text, although the other parts are empty: alone, a secret input keeps its type.
+        parts.append("")
     return SecretText(tuple(parts))
 
 

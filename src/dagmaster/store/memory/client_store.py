@@ -47,7 +47,7 @@ class MemoryClientStore:
                 database.add_job(job, database.clock.now(), job.submitted_by or "anonymous")
                 accepted.append(Accepted(job.id, is_new=True))
             else:
-                same = database.jobs[earlier].new.body_hash == job.body_hash
+                same = job.is_same(database.jobs[earlier].new.body_hash)
                 accepted.append(Accepted(earlier, is_new=False, same=same))
         stored = {job.job_id for job in accepted if job.is_new}
         self.audit_trail.add(entry for entry in audit if entry.object_id in stored)
@@ -85,7 +85,7 @@ class MemoryClientStore:
         for job in jobs:
             earlier = database.keys.get((job.submitted_by, job.idempotency_key or ""))
             if job.idempotency_key is not None and earlier is not None:
-                same = database.jobs[earlier].new.body_hash == job.body_hash
+                same = job.is_same(database.jobs[earlier].new.body_hash)
                 duplicates.append(Accepted(earlier, is_new=False, same=same))
         return duplicates
 

@@ -6,6 +6,7 @@ import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.engine.expressions.secret_parts import hide_secrets
 from dagmaster.engine.status import Isolation, JobStatus, NodeStatus
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
@@ -193,7 +194,7 @@ class MemoryReadStore:
         return NodeValues(
             output=None if output is None else output.value(),
             output_ref=None if output is None else output.ref,
-            params=None if task is None else from_json(task.params),
+            params=None if task is None else hide_secrets(from_json(task.params), secrets.get("places", ())),
             hidden=tuple(secrets.get("hide", ())),
             has_item=has_item,
             item=items[index] if has_item else None,

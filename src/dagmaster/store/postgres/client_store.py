@@ -106,7 +106,7 @@ class PostgresClientStore:
                     # The job with this key was deleted between the two statements: now the key is free.
                     accepted += await self.submit([job], audit=[e for e in audit if e.object_id == job.id])
                 else:
-                    same = earlier["body_hash"] == job.body_hash
+                    same = job.is_same(earlier["body_hash"])
                     accepted.append(Accepted(str(earlier["id"]), is_new=False, same=same))
         return accepted
 
@@ -147,7 +147,7 @@ class PostgresClientStore:
         known = await self._with_keys([job for job in jobs if job.idempotency_key is not None])
         pairs = [(job, known.get((job.submitted_by, job.idempotency_key))) for job in jobs]
         return [
-            Accepted(str(row["id"]), is_new=False, same=row["body_hash"] == job.body_hash)
+            Accepted(str(row["id"]), is_new=False, same=job.is_same(row["body_hash"]))
             for job, row in pairs
             if row
         ]

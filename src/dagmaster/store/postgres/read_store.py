@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.engine.expressions.secret_parts import hide_secrets
 from dagmaster.engine.status import JobStatus
 from dagmaster.ports.read_store import ALL_LOGS, JobEvent, PendingCommand
 from dagmaster.records.fleet import FleetCounts, QueueBacklog
@@ -185,7 +186,7 @@ class PostgresReadStore:
         return NodeValues(
             output=from_json(row["output"]),
             output_ref=row["output_ref"],
-            params=from_json(row["params"]),
+            params=hide_secrets(from_json(row["params"]), secrets.get("places", ())),
             hidden=tuple(secrets.get("hide", ())),
             has_item=item is not None,
             item=from_json(item),

@@ -57,6 +57,8 @@ def a_resume(before: Any, after: Any, **request: Any) -> _Resume:
         graph=GRAPH,
         inputs={"x": after},
         request=ResumeRequest(sent_by="ada", **request),
+        changed=changed_names({"x": before}, {"x": after}),
+        prints={"x": after},
     )
 
 

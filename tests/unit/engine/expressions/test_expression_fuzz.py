@@ -14,7 +14,8 @@ from dagmaster.engine.expressions.conditions import compile_condition, condition
 from dagmaster.engine.expressions.expression import _compile, _Compiler, compile_expression
 from dagmaster.engine.expressions.filters import FILTERS
 from dagmaster.engine.expressions.parser import parse
-from dagmaster.engine.expressions.templates import compile_template, fill_secrets, has_secrets, split_template
+from dagmaster.engine.expressions.secret_parts import NO_SECRET_INPUTS, fill_secrets, has_secrets
+from dagmaster.engine.expressions.templates import compile_template, split_template
 from dagmaster.errors import EvaluationFailed, ExpressionInvalid
 
 ROOTS = frozenset({"inputs", "nodes", "item", "index", "outer", "value"})
@@ -296,7 +297,7 @@ def test_the_short_cut_for_plain_paths_equals_the_parser(text):
 
 def short(text: str) -> Any:
     try:
-        expression = _compile.__wrapped__(text, ROOTS)
+        expression = _compile.__wrapped__(text, ROOTS, NO_SECRET_INPUTS)
     except ExpressionInvalid as error:
         return str(error).split(":")[0], error.offset, error.hint
     return (
@@ -307,7 +308,7 @@ def short(text: str) -> Any:
 
 
 def long(text: str) -> Any:
-    compiler = _Compiler(text, ROOTS)
+    compiler = _Compiler(text, ROOTS, NO_SECRET_INPUTS)
     try:
         expression = compiler.finish(compiler.required(parse(text), 0))
     except ExpressionInvalid as error:

@@ -6,17 +6,10 @@ from typing import Any
 
 import pytest
 
-from dagmaster.engine.expressions import json_values, templates
+from dagmaster.engine.expressions import json_values, secret_parts
 from dagmaster.engine.expressions.expression import PathUse
-from dagmaster.engine.expressions.templates import (
-    SecretName,
-    SecretText,
-    Template,
-    compile_template,
-    compile_template_all,
-    fill_secrets,
-    has_secrets,
-)
+from dagmaster.engine.expressions.secret_parts import SecretName, SecretText, fill_secrets, has_secrets
+from dagmaster.engine.expressions.templates import Template, compile_template, compile_template_all
 from dagmaster.errors import EvaluationFailed, ExpressionInvalid
 
 ROOTS = frozenset({"inputs", "item", "secrets", "nodes"})
@@ -160,7 +153,7 @@ def test_all_problems_are_reported_and_the_first_is_raised():
 
 def test_a_structure_that_is_too_deep_is_refused():
     deep: Any = "{{ inputs.n }}"
-    for _ in range(templates.MAX_LEVELS):
+    for _ in range(secret_parts.MAX_LEVELS):
         deep = [deep]
     assert resolved(deep)
     assert "deeper than 64" in str(refusal([deep]))
@@ -190,7 +183,7 @@ def test_text_is_bounded():
 
 
 def test_the_whole_of_a_resolution_is_bounded(monkeypatch):
-    monkeypatch.setattr(templates, "MAX_TOTAL", 16 * json_values.MAX_TEXT)
+    monkeypatch.setattr("dagmaster.engine.expressions.templates.MAX_TOTAL", 16 * json_values.MAX_TEXT)
     half = "x" * (json_values.MAX_TEXT // 2)
     for source in ("a{{ item }}", "{{ item + 'a' }}"):
         assert resolved([source] * 20, item=half)
@@ -242,7 +235,7 @@ def test_a_secret_in_the_scope_is_not_read():
 
 def test_a_secret_is_found_as_deep_as_a_template_goes_and_deep_values_do_no_harm():
     deep: Any = "{{ secrets.A }}"
-    for _ in range(templates.MAX_LEVELS):
+    for _ in range(secret_parts.MAX_LEVELS):
         deep = [deep]
     value = resolved(deep)
     assert has_secrets(value)
