@@ -47,6 +47,7 @@ LOCAL_REASONS: Final = {
     "doctor": "It checks this machine: its packages, its database, its disks. The state of a server is at"
     " /health",
     "run": "It runs a workflow in this process. `dagmaster submit` runs it on the workers of a server",
+    "secrets-key": "Its keys are on this machine, and never sent. Run it where the database can be reached",
     "storm": "It simulates a workflow in this process, and asks no database either",
     **dict.fromkeys(
         ("dev", "orchestrator", "serve", "server", "worker"), "It starts services of this machine"
@@ -143,6 +144,10 @@ class LazyGroup(CommandGroup):
         "keys": (
             "dagmaster.cli.commands.keys:keys",
             "Create, list, rotate and revoke keys for the HTTP API.",
+        ),
+        "secrets-key": (
+            "dagmaster.cli.commands.secrets_key:secrets_key",
+            "Make, check and rotate the key that encrypts secret inputs.",
         ),
         "changes": ("dagmaster.cli.commands.changes:changes", "List who changed jobs, workflows and keys."),
         "migrate": ("dagmaster.cli.commands.migrate:migrate", "Upgrade the schema of a database."),

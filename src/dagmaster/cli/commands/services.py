@@ -21,7 +21,13 @@ from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.main import COMPLETED, INTERRUPTED
 from dagmaster.cli.options import handlers_option
 from dagmaster.cli.service_supervisor import READY_LINE
-from dagmaster.errors import OUTCOMES, DagmasterError, DatabaseUnavailable, EmbeddedPostgresUnavailable
+from dagmaster.errors import (
+    OUTCOMES,
+    DagmasterError,
+    DatabaseUnavailable,
+    EmbeddedPostgresUnavailable,
+    StatementFailed,
+)
 from dagmaster.host.clocks import wait_at_most
 from dagmaster.host.connection_backoff import ConnectionBackoff
 from dagmaster.ports.queue_names import QUEUE_RULE, is_queue_name
@@ -246,6 +252,7 @@ def serve(
         run_service,
     )
     from dagmaster.bootstrap.monitoring import start_traces
+    from dagmaster.bootstrap.secret_keys import check_secrets_key
     from dagmaster.settings import load_settings
 
     # Owned jobs are long-lived: frequent garbage collection would scan them for nothing.
@@ -270,6 +277,7 @@ def serve(
                     ),
                     with_parent=with_parent,
                     needs_schema=needs_schema or config.is_embedded,
+                    check_key=lambda: check_secrets_key(config, settings),
                 )
             )
     except DagmasterError as error:
@@ -301,6 +309,7 @@ async def _run_until_stopped(
     compare_versions: Callable[[], Awaitable[None]],
     with_parent: bool,
     needs_schema: bool,
+    check_key: Callable[[], Awaitable[None]],
 ) -> tuple[int, bool]:
     """Return the exit code, and whether the process has a thread that cannot be stopped."""
     from dagmaster.bootstrap import ensure_schema
@@ -334,6 +343,12 @@ async def _run_until_stopped(
             stopped,
             retries=start_retries,
         )
+        await _retry_until_available(check_key, backoff, stopped)
+    else:
+        # A server also starts without its database, or before it is migrated: then each submit checks the
+        # key.
+        with contextlib.suppress(DatabaseUnavailable, StatementFailed):
+            await check_key()
     if stopped.is_set():
         return COMPLETED, False
     await compare_versions()
