@@ -20,7 +20,6 @@ BEGIN
         RETURN;
     END IF;
     GRANT SELECT, INSERT, UPDATE, DELETE ON dag_secret_keys TO dagmaster_orchestrator;
-    GRANT SELECT ON dag_secret_keys TO dagmaster_worker;
     -- A role that only shows jobs does not need their inputs. A column that is added later is granted in its migration.
     SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) INTO readable
     FROM pg_attribute
