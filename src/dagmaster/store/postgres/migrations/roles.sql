@@ -15,7 +15,17 @@ REVOKE ALL ON dagapp.dag_audit FROM dagmaster_orchestrator;
 GRANT SELECT, INSERT (actor, action, object_kind, object_id, request_id, details) ON dagapp.dag_audit
     TO dagmaster_orchestrator;
 
-GRANT SELECT ON dagapp.dag_workflows, dagapp.dag_graphs, dagapp.dag_jobs, dagapp.dag_node_states,
+GRANT SELECT ON dagapp.dag_workflows, dagapp.dag_graphs, dagapp.dag_node_states,
     dagapp.dag_task_attempts, dagapp.dag_job_events, dagapp.dag_orchestrators, dagapp.dag_workers,
     dagapp.dag_node_batches, dagapp.dag_added_nodes, dagapp.dag_groups, dagapp.dag_dependencies
     TO dagmaster_gateway;
+
+-- Who only shows jobs does not need their inputs (ADR 0041): every column but that one.
+REVOKE SELECT ON dagapp.dag_jobs FROM dagmaster_gateway;
+DO $$
+BEGIN
+    EXECUTE (SELECT format('GRANT SELECT (%s) ON dagapp.dag_jobs TO dagmaster_gateway',
+                           string_agg(quote_ident(attname), ', ' ORDER BY attnum))
+             FROM pg_attribute
+             WHERE attrelid = 'dagapp.dag_jobs'::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'inputs');
+END $$;

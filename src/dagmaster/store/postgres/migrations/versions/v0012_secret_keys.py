@@ -1,4 +1,4 @@
-"""Add the registry of keys for secret inputs; take the inputs of jobs from the role that only shows jobs.
+"""Add the registry of keys for secret inputs.
 
 Revision ID: 0012
 """
