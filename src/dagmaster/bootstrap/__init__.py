@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.secret_vault import SecretVault
     from dagmaster.sdk.handler_registry import Registry
     from dagmaster.settings import Settings
     from dagmaster.worker.lazy_services import ServicesConfig
@@ -178,6 +177,7 @@ async def wire_application(
 ) -> AsyncIterator[Application]:
     """Wire the application layer around a client store. `blob_dir`: the directory of large outputs."""
     from dagmaster.application.context import Application
+    from dagmaster.bootstrap.secret_keys import make_vault
     from dagmaster.store.postgres import schema_version
     from dagmaster.store.postgres.connection import Connection
     from dagmaster.store.postgres.read_store import PostgresReadStore
@@ -220,6 +220,7 @@ def make_orchestrator(
     job_id: str | None = None,
     observer: TurnObserver | None = None,
 ) -> Orchestrator:
+    from dagmaster.bootstrap.secret_keys import make_vault
     from dagmaster.orchestrator.poll_schedule import Timing
     from dagmaster.orchestrator.service import Orchestrator
     from dagmaster.redaction import redact_value
@@ -276,6 +277,7 @@ def make_worker(
 
     `in_process`: plain functions run on threads of this process.
     """
+    from dagmaster.bootstrap.secret_keys import make_vault
     from dagmaster.ports.run_queues import is_run_queue
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
     from dagmaster.worker.lazy_services import LazyServices
@@ -426,15 +428,6 @@ def run_service(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
-
-
-def make_vault(config: DatabaseConfig, settings: ClientSettings | Settings) -> SecretVault:
-    """Return the vault of secret inputs of a database. Nothing is read before it is used."""
-    from dagmaster.adapters.secret_vault import KeyVault
-    from dagmaster.bootstrap.secret_keys import key_source
-    from dagmaster.store.postgres.secret_keys import PostgresSecretKeys
-
-    return KeyVault(key_source(config, settings), PostgresSecretKeys(config))
 
 
 def secret(name: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dagmaster.adapters.secret_keys import KeySource, new_key
 from dagmaster.adapters.secret_vault import KeyVault
 
-__all__ = ["check_secrets_key", "key_source", "new_key", "open_secret_keys"]
+__all__ = ["check_secrets_key", "key_source", "make_vault", "new_key", "open_secret_keys"]
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,16 +29,22 @@ def key_source(config: DatabaseConfig, settings: ClientSettings | Settings) -> K
     )
 
 
+def make_vault(config: DatabaseConfig, settings: ClientSettings | Settings) -> KeyVault:
+    """Return the vault of secret inputs of a database. Nothing is read before it is used."""
+    from dagmaster.store.postgres.secret_keys import PostgresSecretKeys
+
+    return KeyVault(key_source(config, settings), PostgresSecretKeys(config))
+
+
 async def check_secrets_key(config: DatabaseConfig, settings: ClientSettings | Settings) -> None:
     """Raise if the database has a key for secret inputs, and this process does not have it.
 
     The role of a worker cannot read the registry: its tasks tell a wrong key (`secret_unreadable`).
     """
     from dagmaster.errors import StatementFailed
-    from dagmaster.store.postgres.secret_keys import PostgresSecretKeys
 
     with contextlib.suppress(StatementFailed):
-        await KeyVault(key_source(config, settings), PostgresSecretKeys(config)).check()
+        await make_vault(config, settings).check()
 
 
 @contextlib.asynccontextmanager
