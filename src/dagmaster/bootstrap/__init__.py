@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dagmaster.bootstrap.secret_keys import make_vault
 from dagmaster.host.private_files import tighten
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def open_database(
     from dagmaster.store.embedded.server import EmbeddedPostgres, default_data_dir
 
     embedded = EmbeddedPostgres(data_dir or settings.data_dir)
-    folder = data_dir or settings.data_dir or default_data_dir()
+    folder = pathlib.Path(os.path.realpath(data_dir or settings.data_dir or default_data_dir()))
     lock = threading.Lock()
 
     def restart() -> None:
@@ -90,9 +91,7 @@ def open_database(
             embedded.start()
 
     with embedded as server:
-        yield DatabaseConfig(
-            dsn=server.dsn, restart_embedded=restart, data_dir=pathlib.Path(os.path.realpath(folder))
-        )
+        yield DatabaseConfig(dsn=server.dsn, restart_embedded=restart, data_dir=folder)
 
 
 async def ensure_schema(config: DatabaseConfig, *, migrate: bool) -> None:
@@ -177,7 +176,6 @@ async def wire_application(
 ) -> AsyncIterator[Application]:
     """Wire the application layer around a client store. `blob_dir`: the directory of large outputs."""
     from dagmaster.application.context import Application
-    from dagmaster.bootstrap.secret_keys import make_vault
     from dagmaster.store.postgres import schema_version
     from dagmaster.store.postgres.connection import Connection
     from dagmaster.store.postgres.read_store import PostgresReadStore
@@ -220,7 +218,6 @@ def make_orchestrator(
     job_id: str | None = None,
     observer: TurnObserver | None = None,
 ) -> Orchestrator:
-    from dagmaster.bootstrap.secret_keys import make_vault
     from dagmaster.orchestrator.poll_schedule import Timing
     from dagmaster.orchestrator.service import Orchestrator
     from dagmaster.redaction import redact_value
@@ -277,7 +274,6 @@ def make_worker(
 
     `in_process`: plain functions run on threads of this process.
     """
-    from dagmaster.bootstrap.secret_keys import make_vault
     from dagmaster.ports.run_queues import is_run_queue
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
     from dagmaster.worker.lazy_services import LazyServices

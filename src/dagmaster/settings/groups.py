@@ -287,7 +287,7 @@ class VectorSettings(BaseModel):
         return value
 
 
-class SecuritySettings(BaseModel):
+class SecuritySettings(SecretInputSettings):
     """What workflows and handlers may read."""
 
     allowed_env: Names = Field(
@@ -380,7 +380,6 @@ GROUPS: Final[dict[str, type[BaseModel]]] = {
     "raster": RasterSettings,
     "vector": VectorSettings,
     "security": SecuritySettings,
-    "secrets": SecretInputSettings,
     "access": AccessSettings,
     "workers": WorkerSettings,
     "monitoring": MonitoringSettings,
@@ -394,7 +393,6 @@ class Settings(
     MonitoringSettings,
     WorkerSettings,
     AccessSettings,
-    SecretInputSettings,
     SecuritySettings,
     VectorSettings,
     RasterSettings,
