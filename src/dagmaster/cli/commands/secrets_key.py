@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +10,7 @@ import click
 from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.cli.system import database_session
 from dagmaster.sdk.command_line import data_dir_option, json_option
+from dagmaster.sdk.terminal import echo, echo_json
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def create() -> int:
     """
     from dagmaster.bootstrap.secret_keys import new_key
 
-    click.echo(new_key())
+    echo(new_key())
     return COMPLETED
 
 
@@ -104,15 +104,15 @@ def _run(
 
 def _print(view: SecretKeysView, *, as_json: bool) -> int:
     if as_json:
-        click.echo(json.dumps(view.to_dict()))
+        echo_json(view.to_dict())
     else:
         if not view.keys:
-            click.echo("no key is registered: no job has had a secret input", err=True)
+            echo("no key is registered: no job has had a secret input", err=True)
         for key in view.keys:
             rows = f"{format_count(key.jobs, 'job')}, {format_count(key.tasks, 'queued task')}"
             place = "here" if key.is_here else "not here"
-            click.echo(f"{key.key_id}  {rows}  {place}{', current' if key.is_current else ''}")
+            echo(f"{key.key_id}  {rows}  {place}{', current' if key.is_current else ''}")
         if view.clear_jobs or view.clear_tasks:
             rows = f"{format_count(view.clear_jobs, 'job')}, {format_count(view.clear_tasks, 'queued task')}"
-            click.echo(f"not encrypted  {rows}  `dagmaster secrets-key rotate` encrypts them")
+            echo(f"not encrypted  {rows}  `dagmaster secrets-key rotate` encrypts them")
     return FAILED if any((key.jobs or key.tasks) and not key.is_here for key in view.keys) else COMPLETED
