@@ -114,7 +114,11 @@ def test_no_command_that_controls_a_job_and_no_table_shows_a_secret(sandbox: San
             for more in ((), ("--json",)):
                 sandbox.dagmaster("jobs", *arguments, *more)
                 sandbox.dagmaster("jobs", "watch", job, *more, codes=(1,))
-        new = json.loads(sandbox.dagmaster("jobs", "resume", job, "-i", f"pin={PIN + 1}", "--json"))["job_id"]
+        # An input changes: the secret ones have to be given again.
+        pin = f"pin={PIN + 1}"
+        sandbox.dagmaster("jobs", "resume", job, "-i", pin, "--json", codes=(2,))
+        given = ("-I", str(sandbox.folder / "inputs.json"), "-i", pin)
+        new = json.loads(sandbox.dagmaster("jobs", "resume", job, *given, "--json"))["job_id"]
         sandbox.until(new, "ask", "WAITING")
         sandbox.dagmaster("jobs", "reject", new, "ask", "--comment", f"not with {KEY} and {NESTED}")
         sandbox.dagmaster("jobs", "watch", new, codes=(1,))

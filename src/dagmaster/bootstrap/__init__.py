@@ -218,7 +218,7 @@ def make_orchestrator(
     job_id: str | None = None,
     observer: TurnObserver | None = None,
 ) -> Orchestrator:
-    from dagmaster.orchestrator.poll_schedule import Timing
+    from dagmaster.orchestrator.poll_schedule import ClaimScope, Timing
     from dagmaster.orchestrator.service import Orchestrator
     from dagmaster.redaction import redact_value
     from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
@@ -240,8 +240,7 @@ def make_orchestrator(
         blobs=blobs,
         redact=redact_value,
         timing=timing,
-        queue=queue,
-        job_id=job_id,
+        claims=ClaimScope(queue, job_id),
         limits=default_limits(settings),
         observer=observer,
         vault=make_vault(config, settings),

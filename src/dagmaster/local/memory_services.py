@@ -10,7 +10,7 @@ from dagmaster.adapters.secret_vault import memory_vault
 from dagmaster.application.context import Application
 from dagmaster.local.idle_clock import IdleClock
 from dagmaster.local.runner import LocalServices
-from dagmaster.orchestrator.poll_schedule import Timing
+from dagmaster.orchestrator.poll_schedule import ClaimScope, Timing
 from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.orchestrator.single_job import running
 from dagmaster.redaction import redact_value
@@ -74,8 +74,7 @@ def memory_services(
             blobs=tables.blobs,
             redact=redact_value,
             timing=timing,
-            queue=queue,
-            job_id=job_id,
+            claims=ClaimScope(queue, job_id),
             limits=limits,
             vault=vault,
         )

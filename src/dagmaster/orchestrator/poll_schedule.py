@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.ports.default_settings import (
     ORCHESTRATOR_LEASE_SECONDS,
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 FIRST_SECONDS: Final = 0.05
 LAST_SECONDS: Final = 0.5
+
+
+class ClaimScope(NamedTuple):
+    """The jobs that an orchestrator may claim: all, those of a queue, or one for a process that serves it."""
+
+    queue: str | None = None
+    job_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

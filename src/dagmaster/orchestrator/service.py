@@ -28,7 +28,7 @@ from dagmaster.orchestrator.drain import Drain
 from dagmaster.orchestrator.graph_cache import GraphCache
 from dagmaster.orchestrator.inbox import PendingEvents, add_commands, add_results, may_follow_batch
 from dagmaster.orchestrator.owned_job import OwnedJob
-from dagmaster.orchestrator.poll_schedule import PollSchedule, Timing
+from dagmaster.orchestrator.poll_schedule import ClaimScope, PollSchedule, Timing
 from dagmaster.orchestrator.result_reader import PREFETCH_THRESHOLD, ResultReader
 from dagmaster.orchestrator.sealed_inputs import with_current_seals
 from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
@@ -57,10 +57,7 @@ QUARANTINE_SECONDS: Final = 30.0
 
 
 class Orchestrator:
-    """Owns jobs and advances them.
-
-    `queue`: claim only jobs of this queue, for a process that serves one job; `job_id`: claim only this one.
-    """
+    """Owns jobs and advances them."""
 
     def __init__(
         self,
@@ -69,14 +66,12 @@ class Orchestrator:
         blobs: OutputBlobs,
         redact: Callable[[Any, Collection[str]], Any],
         timing: Timing | None = None,
-        queue: str | None = None,
-        job_id: str | None = None,
+        claims: ClaimScope = ClaimScope(),  # noqa: B008 - it never changes
         limits: DefaultLimits | None = None,
         observer: TurnObserver | None = None,
         vault: SecretVault | None = None,
     ) -> None:
-        self.store, self.timing, self.queue, self.observer = store, timing or Timing(), queue, observer
-        self.job_id = job_id
+        self.store, self.timing, self.claims, self.observer = store, timing or Timing(), claims, observer
         self.jobs: dict[str, OwnedJob] = {}
         self.counters = {"turns": 0, "results": 0, "jobs_claimed": 0, "jobs_reclaimed": 0, "jobs_finished": 0}
         self.ready = asyncio.Event()
@@ -366,10 +361,10 @@ class Orchestrator:
     # ── Collecting events ──
 
     async def _claim(self, pending: dict[str, PendingEvents]) -> bool:
-        if self.job_id is None:
-            claimed = await self.store.claim(MAX_CLAIMS, self.queue)
+        if self.claims.job_id is None:
+            claimed = await self.store.claim(MAX_CLAIMS, self.claims.queue)
         else:
-            claimed = await self.store.claim_job(self.job_id)
+            claimed = await self.store.claim_job(self.claims.job_id)
         self.counters["jobs_claimed"] += len(claimed)
         job_log.log_taken_over(claimed)
         for claimed_job in claimed:

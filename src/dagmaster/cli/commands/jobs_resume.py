@@ -9,7 +9,7 @@ import click
 
 from dagmaster.cli.commands.jobs_control import print_plan, print_result, sender
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
-from dagmaster.cli.options import inputs_remedy, print_rejection, read_pairs
+from dagmaster.cli.options import inputs_options, inputs_remedy, print_rejection, read_json_file, read_pairs
 from dagmaster.cli.system import job_argument, open_session
 from dagmaster.errors import InputsInvalid
 from dagmaster.sdk.command_line import data_dir_option, json_option
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     metavar="NODE",
     help="Also run this node and all downstream nodes again. Repeatable.",
 )
-@click.option(
-    "-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="Change an input. Repeatable."
-)
+@inputs_options
 @click.option(
     "--version", "version", type=click.IntRange(1), help="Another published version of the workflow."
 )
@@ -60,6 +58,7 @@ def resume(
     *,
     nodes: tuple[str, ...],
     pairs: tuple[str, ...],
+    inputs_file: pathlib.Path | None,
     version: int | None,
     dry_run: bool,
     key: str | None,
@@ -73,6 +72,8 @@ def resume(
     it is a new job, which reuses the results of this one where the handler, its version, the params and all
     that a node depends on are the same. --from runs a node and all downstream nodes again, even if their
     results could be reused; a child of a fan-out has a name such as tiles__47.
+
+    If an input changes, secret inputs have to be given again: in a file with -I, not on the command line.
 
     --dry-run prints what would be reused, what redone and what is impossible, and why.
 
@@ -88,6 +89,7 @@ def resume(
     request = ResumeRequest(
         sent_by=sender(),
         from_nodes=nodes,
+        inputs=read_json_file(inputs_file),
         input_texts=read_pairs(pairs, lambda _name, text: text, "an input"),
         version=version,
         idempotency_key=key,

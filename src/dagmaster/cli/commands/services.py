@@ -343,7 +343,7 @@ async def _run_until_stopped(
             stopped,
             retries=start_retries,
         )
-        await _retry_until_available(check_key, backoff, stopped)
+        await _retry_until_available(check_key, backoff, stopped, retries=start_retries)
     else:
         # A server also starts without its database, or before it is migrated: then each submit checks the
         # key.
