@@ -134,6 +134,8 @@ SHOWN: Final = {
     "handlers list": ["", "--json"],
     "handlers show": ["?", "? --json"],
     "handlers test": ["?"],
+    "handlers trust": ["?", "? --caller ?"],
+    "handlers distrust": ["?"],
     "submit": ["?", "hostile -i ?=1", "hostile -i ?=1 --json"],
     "storm": ["FILE --runs 1"],
     "run": ["FILE --ephemeral"],
@@ -148,6 +150,8 @@ SHOWN: Final = {
     "keys create": ["? --scope read", "eve --scope ?"],
     "keys revoke": ["?"],
     "keys rotate": ["?"],
+    "keys sessions": ["", "--json"],
+    "keys revoke-session": ["?"],
     "changes": ["", "--json", "--actor ?"],
     "blobs list": ["?", "file:///?"],
     "blobs get": ["? x"],
@@ -163,10 +167,10 @@ SHOWN: Final = {
 
 WITHOUT_DATA: Final = {
     "dev", "orchestrator", "serve", "server", "worker",
-    "doctor",
+    "doctor", "keys login-link", "secrets-key check", "secrets-key create", "secrets-key rotate",
     "metrics rebuild", "migrate", "migrate current", "migrate history", "migrate upgrade", "stac init", "workflows schema",
 }  # fmt: skip
-"""Services, whose logs are tested with the formatter; what prints numbers and versions; checks of this machine."""
+"""Services, whose logs are tested with the formatter; what prints numbers, versions and new keys; checks of this machine."""
 
 
 def test_every_command_is_tried_or_has_no_data():

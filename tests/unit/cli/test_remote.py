@@ -329,7 +329,7 @@ def test_a_job_is_submitted_and_controlled_through_a_server(terminal):
     assert terminal.remote("jobs", "signal", job_id, "go", '{"rows": 1}')[0] == 0
     code, out, _ = terminal.remote("jobs", "watch", job_id, "--json")
     job = json.loads(out)
-    assert (code, job["status"], job["submitted_by"], job["name"]) == (0, "COMPLETED", "ada", "remote")
+    assert (code, job["status"], job["submitted_by"], job["name"]) == (0, "COMPLETED", "key:ada", "remote")
     events = terminal.remote("jobs", "events", job_id)[1]
     assert "ada approved" in events or "ada" in events
 
@@ -518,7 +518,7 @@ def test_a_handler_is_tested_on_a_worker(terminal):
     assert err.startswith("the handler runs on a worker, as job ")
     job_id = err.split()[-1]
     job = json.loads(terminal.remote("jobs", "show", job_id, "--json")[1])
-    assert (job["status"], job["submitted_by"]) == ("COMPLETED", "ada")
+    assert (job["status"], job["submitted_by"]) == ("COMPLETED", "key:ada")
     assert job_id not in terminal.remote("jobs", "list", "--json")[1], "lists leave it out"
     code, out, _ = terminal.remote("handlers", "test", "remote.fail", "-p", "number=2", "--json")
     assert (code, json.loads(out)["status"], json.loads(out)["error"]["message"]) == (
@@ -547,7 +547,7 @@ def test_handlers_of_this_machine_are_asked_for_by_their_module(terminal, files,
 def test_keys_are_made_rotated_and_revoked(terminal):
     code, out, _ = terminal.remote("keys", "create", "eve", "--scope", "read", "--json")
     key = json.loads(out)
-    assert (code, key["name"], key["created_by"]) == (0, "eve", "ada")
+    assert (code, key["name"], key["created_by"]) == (0, "eve", "key:ada")
     assert terminal.remote("jobs", "list", key=key["key"])[0] == 0
     code, out, _ = terminal.remote("keys", "rotate", key["key_id"], "--json")
     assert (code, json.loads(out)["name"]) == (0, "eve")

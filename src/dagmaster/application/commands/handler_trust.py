@@ -58,9 +58,7 @@ def _choose(record: HandlerRecord, actor: str | None) -> str:
             raise HandlerTrustRejected(f"{actor} has published nothing of {record.name}; {have}")
         return actor
     if len(proposers) > 1:
-        raise HandlerTrustRejected(
-            f"{record.name} has changes of {format_list(proposers)}: name one of them (--caller)"
-        )
+        raise HandlerTrustRejected(f"{record.name} has changes of {format_list(proposers)}: name the caller")
     if not known:
         raise HandlerTrustRejected(f"the contract of {record.name} is the installation's, and nothing waits")
     return known[0]
