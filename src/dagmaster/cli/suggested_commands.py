@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.views import ReasonCode
 from dagmaster.errors import (
     ApiKeyRejected,
+    HandlerTrustRejected,
     JobNotFinished,
     JobNotFound,
     NothingToResume,
+    SecretInputsMissing,
     WorkflowNotFound,
     WorkflowVersionConflict,
 )
@@ -28,6 +30,9 @@ _REMEDIES: Final[Mapping[str, str]] = {
     " dagmaster submit",
     JobNotFinished.code: "To end the job: dagmaster jobs cancel",
     NothingToResume.code: "To name a node: --from NODE",
+    HandlerTrustRejected.code: "To name the caller: --caller NAME. To see whose changes wait:"
+    " dagmaster handlers show NAME --published",
+    SecretInputsMissing.code: "To give them in a file, not on the command line: -I FILE",
     WorkflowNotFound.code: "To list the published workflows: dagmaster workflows list. To publish one:"
     " dagmaster workflows push FILE (`dagmaster dev` publishes the folder ./workflows). To run a file:"
     " dagmaster run FILE",
@@ -61,6 +66,8 @@ def suggest_command(  # noqa: PLR0911 - one for each code
             return f"dagmaster fleet undrain {data['drained_worker']}"
         case ReasonCode.NO_WORKER:
             return f"dagmaster worker --queue {data['queue']}"
+        case ReasonCode.HANDLER_UNTRUSTED:
+            return f"dagmaster handlers trust {data['handler']} --caller {data['caller']}"
         case ReasonCode.APPROVAL:
             return f"dagmaster jobs approve {job_id} {node_id}"
         case ReasonCode.SIGNAL:

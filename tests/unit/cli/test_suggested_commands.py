@@ -12,7 +12,8 @@ import pytest
 from dagmaster.application.views import BlockingReasonView, ReasonCode
 from dagmaster.cli.suggested_commands import format_blocking_reason, suggest_command, suggest_remedy
 from dagmaster.engine.diagnosis.active_nodes import queued
-from dagmaster.engine.diagnosis.context import QueueState
+from dagmaster.engine.diagnosis.context import InFlightTask, QueueState
+from dagmaster.engine.diagnosis.untrusted_handlers import untrusted
 from dagmaster.errors import JobFinished, JobNotFound, NothingToResume
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ SOURCE = Path(__file__).parents[3] / "src" / "dagmaster"
 
 
 def test_what_to_type_is_a_command():
-    data: JsonObject = {"queue": "light", "signal": "go", "job_id": "8"}
+    data: JsonObject = {"queue": "light", "signal": "go", "job_id": "8", "handler": "h", "caller": "c"}
     commands = {code: suggest_command("7", code, data, "a") for code in ReasonCode}
     assert all(command.startswith("dagmaster ") for command in commands.values() if command is not None)
     assert commands[ReasonCode.SIGNAL] == "dagmaster jobs signal 7 go"
@@ -50,13 +51,19 @@ def test_a_queue_whose_worker_was_drained_names_the_command_that_undrains_it():
     assert suggest_command("7", stops.code, stops.data, "a") == "dagmaster worker --queue light"
 
 
+def test_an_untrusted_handler_names_the_command_that_trusts_its_caller():
+    reason = untrusted(InFlightTask(queue="light", dispatched_at=0.0, handler="thumb"), "key:gpu", 9.0)
+    command = "dagmaster handlers trust thumb --caller key:gpu"
+    assert suggest_command("7", reason.code, reason.data, "a") == command
+
+
 def test_an_error_has_a_remedy_by_its_code():
     assert "dagmaster jobs list" in str(suggest_remedy(JobNotFound("there is none")))
     assert "--from" in str(suggest_remedy(NothingToResume("it completed")))
     assert suggest_remedy(JobFinished("it ended")) is None
 
 
-NAMED = re.compile(r"dagmaster (submit|jobs|workflows|worker|orchestrator)\b|--(?!json)[a-z]+")
+NAMED = re.compile(r"dagmaster (submit|jobs|workflows|handlers|worker|orchestrator)\b|--(?!json)[a-z]+")
 
 
 @pytest.mark.parametrize("package", ["application", "engine"])

@@ -15,7 +15,7 @@ def untrusted(out: InFlightTask, caller: str, seconds: float) -> Reason:
     """Return the reason of a task whose handler only workers of an untrusted caller offer."""
     why = (
         f"only workers of {caller} offer the handler {out.handler}, whose contract is not theirs: an"
-        f" administrator decides with `dagmaster handlers trust {out.handler}`"
+        " administrator has to trust them"
     )
     return Reason(
         code=ReasonCode.HANDLER_UNTRUSTED,
