@@ -340,7 +340,7 @@ def test_a_secret_is_shown_nowhere(write):
         "{name: n, on_failure: continue, inputs: {key: {type: string, secret: true, required: true}}, nodes: {"
         "a: {handler: echo, params: {k: '{{ inputs.key }}', t: 'Bearer {{ secrets.TOKEN }}'}}, "
         "b: {handler: fail, retry: none, allow_failure: true, params: {message: 'no {{ inputs.key }} {{ secrets.TOKEN }}'}}, "
-        "c: {type: fan_out, source: '{{ inputs.key | default([]) }}', task: {handler: echo}}}}"
+        "c: {handler: fail, retry: none, params: {message: '{{ inputs.key }}'}}}}"
     )
     runs = [
         dagmaster("run", flow, "-i", "key=hunter2secret", *more, DAGMASTER_SECRET_TOKEN="tok-canary")

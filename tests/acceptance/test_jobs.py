@@ -404,8 +404,8 @@ inputs: {token: {type: string, secret: true, required: true}}
 nodes:
   tiles:
     type: fan_out
-    source: [{n: 46, by: "{{ inputs.token }}"}, {n: 47}]
-    task: {handler: tile, queue: default, retry: none, params: {tile: "{{ item.n }}", repaired_file: /nowhere}}
+    source: [{n: 46, by: "ada"}, {n: 47}]
+    task: {handler: tile, queue: default, retry: none, params: {tile: "{{ item.n }}", repaired_file: "/nowhere/{{ inputs.token }}"}}
 """
     job_id = sandbox.submit(
         sandbox.write("pair.yaml", flow),
@@ -419,7 +419,7 @@ nodes:
     good = sandbox.json("jobs", "show", job_id, "tiles__0")
     assert (good["status"], good["action"], good["output"]) == ("COMPLETED", "tile", {"n": 46})
     assert (good["parent_node_id"], good["fan_out_index"]) == ("tiles", 0)
-    assert good["item"] == {"n": 46, "by": "***"}
+    assert good["item"] == {"n": 46, "by": "ada"}
     (attempt,) = good["attempts"]
     assert (attempt["attempt"], attempt["status"], attempt["queue"]) == (1, "COMPLETED", "default")
     assert attempt["worker"]

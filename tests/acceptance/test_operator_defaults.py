@@ -35,7 +35,7 @@ def run_file(folder: Path, text: str, env: dict[str, str]) -> dict[str, object]:
 
 def test_a_task_without_a_timeout_ends_after_that_of_the_operator(tmp_path, env):
     error = run_file(tmp_path, SLEEPS, env | {"DAGMASTER_TASK_TIMEOUT_SECONDS": "1"})
-    assert "the handler did not finish within 1 seconds; its process was killed" in str(error["message"])
+    assert "the handler did not finish within 1 second; its process was killed" in str(error["message"])
 
 
 @pytest.mark.parametrize(("retry", "attempts"), [("", 2), (", retry: {max_attempts: 1}", 1)])

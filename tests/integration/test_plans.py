@@ -236,6 +236,7 @@ async def check_plans(world: PostgresWorld, statistics: str) -> None:
     plans = Plans(world)
     played = await begin(world, plans, analyze=statistics == "of full tables")
     await world._admin.execute(UNOWNED.replace("$crowd", str(CROWD)))
+    assert await played.orchestrator.claim_job(played.job_id) == []
     tasks = await work_on_tasks(world, played)
     await run_turns(world, played, tasks)
     await end_turns(world, played)

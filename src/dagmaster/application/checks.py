@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from dagmaster.authoring.check_budget import QUICK_STEPS, CheckBudget, CheckStopped
-from dagmaster.authoring.inputs import accept_inputs, accept_values
 from dagmaster.errors import InputsInvalid, Problem
 
 if TYPE_CHECKING:
@@ -44,6 +43,8 @@ class LocalChecks:
 
 async def accept_inputs_apart(checks: Checks, graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
     """Do what `accept_inputs` does: a small check at once, a large one where it can be stopped."""
+    from dagmaster.authoring.inputs import accept_inputs
+
     try:
         return accept_inputs(graph, values, CheckBudget(QUICK_STEPS))
     except CheckStopped:
@@ -61,6 +62,8 @@ async def accept_slowly(checks: Checks, graph: Graph, values: Mapping[str, JsonV
 
 def check_inputs(definitions: dict[str, Any], values: JsonObject) -> JsonObject:
     """Check inputs in a check process; return them with their defaults, or their problems."""
+    from dagmaster.authoring.inputs import accept_values
+
     try:
         return {"problems": [], "inputs": accept_values(definitions, values)}
     except InputsInvalid as error:

@@ -22,7 +22,12 @@ from asyncpg.exceptions import (
 
 from dagmaster.cli.local_run import LocalRun
 from dagmaster.cli.render.live import NoDisplay
-from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable, StatementFailed
+from dagmaster.errors import (
+    DatabaseReadOnly,
+    DatabaseUnavailable,
+    EmbeddedPostgresUnavailable,
+    StatementFailed,
+)
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import handler
@@ -310,7 +315,7 @@ class TestAServerThatDies:
     [
         (LockNotAvailableError("locked"), DatabaseUnavailable),
         (QueryCanceledError("took too long"), DatabaseUnavailable),
-        (ReadOnlySQLTransactionError("read only"), DatabaseUnavailable),
+        (ReadOnlySQLTransactionError("read only"), DatabaseReadOnly),
         (CheckViolationError("does not fit\nDETAIL:  Failing row contains (canary)"), StatementFailed),
     ],
 )

@@ -17,7 +17,7 @@ BESIDE = "f: {type: fan_out, source: [1, 2, 3, 4], task: {handler: pid}}, e: {ha
     [
         ("segfault", "{}", "crashed", "SIGSEGV"),
         ("exit", "{code: 7}", "crashed", "exit code 7"),
-        ("endless", "{}", "timeout", "within 1 seconds"),
+        ("endless", "{}", "timeout", "within 1 second"),
         ("greedy", "{megabytes: 100000}", "out_of_memory", "out of memory"),
     ],
 )

@@ -164,7 +164,7 @@ def test_what_is_no_geodatabase_is_refused(services, name, message):
     refuse(
         services,
         str(services.folder / "other.gdb"),
-        "is not a complete .gdb directory: it has 1 files, and none",
+        "is not a complete .gdb directory: it has 1 file, and none",
     )
 
 
