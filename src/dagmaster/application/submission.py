@@ -18,7 +18,7 @@ from dagmaster.application.checks import accept_slowly
 from dagmaster.application.views.results import SubmitOutcome, SubmitResult
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.check_budget import QUICK_BATCH_STEPS, QUICK_STEPS, CheckBudget, CheckStopped
-from dagmaster.authoring.inputs import accept_inputs, parse_input
+from dagmaster.authoring.inputs import accept_inputs, parse_inputs
 from dagmaster.engine.expressions.secret_parts import secret_names
 from dagmaster.errors import (
     Category,
@@ -93,8 +93,7 @@ class JobRequest(JobOptions):
 
     def values_for(self, graph: Graph) -> dict[str, JsonValue]:
         """Return the inputs with those that are text parsed."""
-        texts = {name: parse_input(graph, name, text) for name, text in self.input_texts.items()}
-        return {**self.inputs, **texts}
+        return {**self.inputs, **parse_inputs(graph, self.input_texts)}
 
     def child_workflows(self) -> Mapping[str, str]:
         """Return the content hashes of the graphs for child jobs, by workflow id."""

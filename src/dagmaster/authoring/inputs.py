@@ -172,6 +172,11 @@ def parse_input(graph: Graph, name: str, text: str) -> Any:
     return parse_input_text(str(graph.inputs.get(name, {}).get("type", "string")), text)
 
 
+def parse_inputs(graph: Graph, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Parse inputs that are text, by their types."""
+    return {name: parse_input(graph, name, text) for name, text in texts.items()}
+
+
 def parse_input_text(kind: str, text: str) -> Any:
     """Parse the text of an input of a type: JSON unless it is text.
 

@@ -23,7 +23,7 @@ from dagmaster.application.submission import JobRequest, JobSubmitter, accepted_
 from dagmaster.application.views.results import PlannedChildrenView, PlannedNodeView, ResumePlanView
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.added_nodes import PYTHON_WORKFLOW
-from dagmaster.authoring.inputs import parse_input
+from dagmaster.authoring.inputs import parse_inputs
 from dagmaster.engine.events import ResumeRequested, RetryRequested
 from dagmaster.engine.expressions.secret_parts import secret_names
 from dagmaster.engine.fingerprints import digest
@@ -231,7 +231,7 @@ def _is_kept_secret(inputs: Mapping[str, JsonValue], name: str, declared: Mappin
 async def _with_inputs(app: Application, resume: _Resume) -> _Resume:
     """Return a resume with the inputs of a new job: the changes of the request are applied."""
     request, graph = resume.request, resume.graph
-    texts = {name: parse_input(graph, name, text) for name, text in request.input_texts.items()}
+    texts = parse_inputs(graph, request.input_texts)
     before = _values_before(app, resume, replaced={*request.inputs, *texts})
     kept = {name: value for name, value in before.items() if name in graph.inputs}
     inputs = await accept_inputs_apart(app.checks, graph, {**kept, **request.inputs, **texts})

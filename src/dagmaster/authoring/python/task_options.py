@@ -36,12 +36,17 @@ if TYPE_CHECKING:
     Retry = RetryPolicy | Mapping[str, Any] | int | Literal["none"]
 
 
-class TaskOptions(TypedDict, total=False):
-    """The keys of a task in a workflow file, as options in Python. A test compares them with the schema."""
+class DecoratorOptions(TypedDict, total=False):
+    """The options of tasks that `@task` takes."""
 
     queue: str | None
     retry: Retry | None
     timeout_seconds: float | None
+
+
+class TaskOptions(DecoratorOptions, total=False):
+    """The keys of a task in a workflow file, as options in Python. A test compares them with the schema."""
+
     allow_failure: bool
     dispatch_timeout_seconds: float | None
     code_fingerprint: str | None
@@ -61,8 +66,7 @@ class CallOptions(TaskOptions, total=False):
 
 TASK_OPTIONS: Final = tuple(TaskOptions.__annotations__)
 """In the order in which definitions have them."""
-DECORATOR_OPTIONS: Final = ("queue", "retry", "timeout_seconds")
-"""The options of tasks that `@task` takes."""
+DECORATOR_OPTIONS: Final = tuple(DecoratorOptions.__annotations__)
 # What `ast.literal_eval` raises of an expression that is no literal, or has no value, such as `{[]: 1}`.
 _NO_LITERAL: Final = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
 _NO_RETRY: Final = {"max_attempts": 1}

@@ -46,12 +46,9 @@ KeyId = Annotated[str, Path(max_length=100, description="The id of a key, or its
 NO_STORE = {"Cache-Control": "no-store"}
 
 
-class KeyBody(Body):
-    """A key to create."""
+class LimitsBody(Body):
+    """What a key is narrowed to."""
 
-    name: str = Field(min_length=1, max_length=MAX_NAME, description="The submitter of what it is used for.")
-    scopes: list[str] = Field(min_length=1, max_length=5, examples=[["submit", "read"]])
-    days: float | None = Field(default=None, gt=0, le=MAX_DAYS, description="How long it is valid.")
     queues: Names = Field(default_factory=list, description="For work: only these queues.")
     handlers: Names = Field(default_factory=list, description="For work: only these handlers.")
     workflows: Names = Field(default_factory=list, description="For submit: only these workflows.")
@@ -66,6 +63,14 @@ class KeyBody(Body):
             workflows=tuple(self.workflows),
             is_own=self.is_own,
         )
+
+
+class KeyBody(LimitsBody):
+    """A key to create."""
+
+    name: str = Field(min_length=1, max_length=MAX_NAME, description="The submitter of what it is used for.")
+    scopes: list[str] = Field(min_length=1, max_length=5, examples=[["submit", "read"]])
+    days: float | None = Field(default=None, gt=0, le=MAX_DAYS, description="How long it is valid.")
 
 
 class RotateBody(Body):
