@@ -29,7 +29,7 @@ from tests import patience
 if TYPE_CHECKING:
     from dagmaster.engine.events import EngineEvent
     from dagmaster.engine.graph import Graph
-    from dagmaster.engine.model import NodeRow
+    from dagmaster.engine.stored_rows import NodeRow
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.orchestrator_store import OrchestratorStore

@@ -153,25 +153,13 @@ def test_what_the_architecture_places_in_a_file_is_there(names, path):
     assert missing == [], path
 
 
-LARGER_SINCE_CODE_IS_WRAPPED_AT_110 = {
-    "authoring/python/futures.py",
-    "bootstrap/__init__.py",
-    "engine/model.py",
-    "geo/fathom/handlers.py",
-    "session/context.py",
-    "orchestrator/service.py",
-}
-"""To be taken apart: at most 480 lines each, and none is added."""
-
-
 def test_no_file_of_the_source_is_too_long():
     source = ROOT / "src" / "dagmaster"
     large = {
         name: lines
         for file in source.rglob("*.py")
         if (name := str(file.relative_to(source)))
-        and (lines := len(file.read_text(encoding="utf-8").splitlines()))
-        > (480 if name in LARGER_SINCE_CODE_IS_WRAPPED_AT_110 else 450)
+        and (lines := len(file.read_text(encoding="utf-8").splitlines())) > 450
     }
     assert large == {}
 

@@ -6,19 +6,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.backlog import Backlog
 from dagmaster.engine.gates import BROKEN, NOT_TAKEN, OPEN, SATISFIED, count
 from dagmaster.engine.graph import FanOutSpec, OnItemError, TaskSpec
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.stored_rows import JobRow, NodeRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from dagmaster.engine.graph import FlatGate, Graph, Leaf, Spec
-    from dagmaster.json_types import JsonObject, JsonValue
+    from dagmaster.json_types import JsonObject
 
 
 class Node:
@@ -150,30 +151,6 @@ class FanOut(Node):
         return is_tolerant or self.spec.tolerance.allows(self.failed, self.total or 0)
 
 
-class NodeRow(NamedTuple):
-    """The stored state of a node. Outputs are stored separately, by the orchestrator."""
-
-    id: str
-    status: NodeStatus
-    parent: str | None = None
-    fan_out_index: int = -1
-    skip_reason: SkipReason | None = None
-    attempt: int = 0
-    failed_attempts: int = 0
-    lost_attempts: int = 0
-    shared_losses: int = 0
-    upstream: str | None = None
-    branch: str | None = None
-    wake_at: float | None = None
-    finished_seq: int | None = None
-    error: dict[str, Any] | None = None
-    total: int | None = None
-    expanded: int = 0
-    stopped: bool = False
-    fingerprint: bytes | None = None
-    handler_version: str | None = None
-
-
 def row_of(node: Node) -> NodeRow:
     total, expanded = (node.total, node.expanded) if isinstance(node, FanOut) else (None, 0)
     parent = None if node.parent is None else node.parent.id
@@ -182,21 +159,6 @@ def row_of(node: Node) -> NodeRow:
         node.lost_attempts, node.shared_losses, node.upstream, node.branch, node.wake_at, node.finished_seq,
         node.error, total, expanded, node.stopped, node.fingerprint, node.handler_version,
     )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRow:
-    """The stored state of a job, as far as the engine is concerned."""
-
-    id: str
-    status: JobStatus = JobStatus.PENDING
-    run: int = 1
-    cancel_requested: bool = False
-    deadline_at: float | None = None
-    deadline_passed: bool = False
-    ending: bool = False
-    stopping: bool = False
-    signals: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 class Job:

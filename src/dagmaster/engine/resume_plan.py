@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.events import ResumeRequested, RetryRequested
     from dagmaster.engine.expressions.templates import Template
     from dagmaster.engine.graph import Graph, Spec
-    from dagmaster.engine.model import Job, Node, NodeRow
+    from dagmaster.engine.model import Job, Node
+    from dagmaster.engine.stored_rows import NodeRow
 
 # Nodes that only connect others: there is nothing in them to reuse or redo.
 _STRUCTURE: Final = (StartSpec, EndSpec, GroupSpec)

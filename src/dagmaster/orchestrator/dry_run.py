@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.events import BacklogDue, EngineEvent, JobStarted, TimerFired
 from dagmaster.engine.expressions.secret_parts import secret_names
 from dagmaster.engine.graph import FanOutSpec, OnFailure, WaitSpec
-from dagmaster.engine.model import FanOut, Job, JobRow
+from dagmaster.engine.model import FanOut, Job
 from dagmaster.engine.status import NodeStatus
+from dagmaster.engine.stored_rows import JobRow
 from dagmaster.orchestrator.child_jobs import ChildJobs
 from dagmaster.orchestrator.graph_cache import GraphCache
 from dagmaster.orchestrator.owned_job import OwnedJob

@@ -22,17 +22,15 @@ from dagmaster.errors import DatabaseUnavailable, OwnershipLost, StatementFailed
 from dagmaster.host.clocks import wait_at_most
 from dagmaster.host.connection_backoff import ConnectionBackoff
 from dagmaster.orchestrator import added_nodes, chores, job_log, turn_traces
-from dagmaster.orchestrator.audit_log import to_audit_events
 from dagmaster.orchestrator.child_jobs import ChildJobs
 from dagmaster.orchestrator.drain import Drain
 from dagmaster.orchestrator.graph_cache import GraphCache
 from dagmaster.orchestrator.inbox import PendingEvents, add_commands, add_results, may_follow_batch
+from dagmaster.orchestrator.job_advancer import JobAdvancer
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.orchestrator.poll_schedule import ClaimScope, PollSchedule, Timing
 from dagmaster.orchestrator.result_reader import PREFETCH_THRESHOLD, ResultReader
 from dagmaster.orchestrator.sealed_inputs import with_current_seals
-from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
-from dagmaster.orchestrator.turn_commit import redact_secret_inputs, to_commit
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.secret_vault import ClosedVault
 
@@ -40,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from dagmaster.engine.graph import DefaultLimits
-    from dagmaster.orchestrator.turn import TurnObserver
-    from dagmaster.ports.job_records import ClaimedJob, NewJob
+    from dagmaster.orchestrator.turn import TurnObserver, TurnResult
+    from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.orchestrator_store import OrchestratorStore
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.secret_vault import SecretVault
@@ -75,10 +73,12 @@ class Orchestrator:
         self.jobs: dict[str, OwnedJob] = {}
         self.counters = {"turns": 0, "results": 0, "jobs_claimed": 0, "jobs_reclaimed": 0, "jobs_finished": 0}
         self.ready = asyncio.Event()
-        self._blobs, self._redact = blobs, redact
         self._vault = vault or ClosedVault()
         self._graphs = GraphCache(store, limits)
-        self._children = ChildJobs(store, self._graphs.get, self._new_id, self._vault)
+        children = ChildJobs(store, self._graphs.get, self._new_id, self._vault)
+        self._advancer = JobAdvancer(
+            store, children=children, limits=self._graphs.limits, blobs=blobs, redact=redact
+        )
         self._timers: list[tuple[float, str, str]] = []
         # Jobs that could not be advanced: until when they are quarantined, and the error's type.
         self._quarantined: dict[str, tuple[float, str]] = {}
@@ -238,7 +238,7 @@ class Orchestrator:
                 continue
             try:
                 with added_nodes.gc_pause(job_events):
-                    turns.append(await self._advance(owned, job_events, now))
+                    turns.append(await self._advancer.advance(owned, job_events, now))
             except DatabaseUnavailable:
                 raise
             except Exception as error:  # noqa: BLE001 - logged with its traceback
@@ -298,50 +298,6 @@ class Orchestrator:
             if not turns[0].notified_results:
                 self._quarantine(job_id, error)
             return set()
-
-    async def _advance(
-        self, owned: OwnedJob, pending: PendingEvents, now: float
-    ) -> tuple[TurnCommit, OwnedJob, TurnResult]:
-        job, scopes, values, reuse = owned.job, owned.scopes, owned.values, owned.reuse
-        result = TurnResult()
-        await added_nodes.load_added(pending, job.id, self.store, self._graphs.limits)
-        if pending.needs_recovery:
-            result = await recover(job, scopes=scopes, values=values, now=now, reuse=reuse)
-        if pending.events:
-            more = await run_turn(
-                job,
-                pending.events,
-                reported=pending.reported,
-                scopes=scopes,
-                values=values,
-                now=now,
-                reuse=reuse,
-            )
-            result = result.merge(more)
-        jobs: list[NewJob] = []
-        while result.child_jobs:
-            created, events = await self._children.start(owned, result)
-            jobs += created
-            more = await run_turn(
-                job, events, reported={}, scopes=scopes, values=values, now=now, reuse=reuse
-            )
-            result = result.merge(more)
-        children = {child.parent.node_id: child.id for child in jobs if child.parent is not None}
-        redact_secret_inputs(owned, result, self._redact)
-        commit = await to_commit(owned, result, ids=self.store.ids, blobs=self._blobs, now=now)
-        commit.children = jobs
-        commit.results, commit.notified_results, commit.commands = (
-            pending.results,
-            pending.notified,
-            pending.commands,
-        )
-        commit.rejections = pending.rejections(result.decisions)
-        commit.started |= pending.starts_except(commit.task_ids)
-        commit.events = [*pending.audit_events, *to_audit_events(job, result, children, pending)]
-        owned.event_seq += len(commit.events)
-        commit.event_seq = owned.event_seq
-        owned.keep_sources(result.sources)
-        return commit, owned, result
 
     def _after_commit(self, commit: TurnCommit, owned: OwnedJob, result: TurnResult) -> None:
         """Set the timers of a committed turn, and drop a finished job."""

@@ -11,7 +11,7 @@ from dagmaster.ports.job_options import JobOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.engine.model import JobRow, NodeRow
+    from dagmaster.engine.stored_rows import JobRow, NodeRow
     from dagmaster.ports.added_nodes import StoredBatch
 
 

@@ -14,10 +14,10 @@ from dagmaster.engine.diagnosis.context import JobSurroundings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.engine.model import JobRow, NodeRow
     from dagmaster.engine.status import (
         NodeStatus,
     )
+    from dagmaster.engine.stored_rows import JobRow, NodeRow
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.records.nodes import NodeRecord
     from dagmaster.records.page import Position

@@ -35,8 +35,9 @@ from dagmaster.engine.events import (
     ValuesLoaded,
 )
 from dagmaster.engine.growth import NodeBatch, grow_graph
-from dagmaster.engine.model import FanOut, Job, JobRow, Node, NodeRow, row_of
+from dagmaster.engine.model import FanOut, Job, Node, row_of
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.stored_rows import JobRow, NodeRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

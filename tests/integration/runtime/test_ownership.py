@@ -267,7 +267,7 @@ async def test_a_job_that_cannot_be_advanced_stays_quarantined_when_a_timer_is_d
     owner = await world.orchestrator()
     job = await world.submit("{name: n, nodes: {w: {type: wait, seconds: 0.1}}}")
     await world.until_node(job, "w", "WAITING")
-    advance, tries = owner._advance, list[float]()
+    advance, tries = owner._advancer.advance, list[float]()
 
     async def fails(*arguments: Any) -> Any:
         tries.append(asyncio.get_running_loop().time())
@@ -275,7 +275,7 @@ async def test_a_job_that_cannot_be_advanced_stays_quarantined_when_a_timer_is_d
             raise RuntimeError("on purpose")
         return await advance(*arguments)
 
-    monkeypatch.setattr(owner, "_advance", fails)
+    monkeypatch.setattr(owner._advancer, "advance", fails)
     assert (await world.finished(job)).status == "COMPLETED"
     # The clock of the orchestrator follows the database's and may jump a little.
     assert [after - before >= 0.15 for before, after in pairwise(tries[:3])] == [True, True]

@@ -11,8 +11,8 @@ from dagmaster.application.diagnosis import why_job, why_node
 from dagmaster.application.queries.jobs import list_jobs
 from dagmaster.engine.diagnosis.context import InFlightTask, Service
 from dagmaster.engine.diagnosis.reasons import ReasonCode
-from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.engine.stored_rows import JobRow, NodeRow
 from dagmaster.errors import NodeNotFound
 from dagmaster.ports.read_store import DiagnosisFacts, PendingCommand
 from dagmaster.records.nodes import WaitInfo

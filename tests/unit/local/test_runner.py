@@ -664,7 +664,7 @@ def test_a_job_that_cannot_be_advanced_raises_and_does_not_wait(monkeypatch, cap
     async def broken(*_args: object, **_named: object) -> None:
         raise LookupError("a mistake of ours")
 
-    monkeypatch.setattr("dagmaster.orchestrator.service.run_turn", broken)
+    monkeypatch.setattr("dagmaster.orchestrator.job_advancer.run_turn", broken)
     with pytest.raises(RuntimeError, match=r"could not be advanced \(LookupError\)"):
         run("{name: n, nodes: {a: {handler: give}}}")
     assert "a mistake of ours" in caplog.text

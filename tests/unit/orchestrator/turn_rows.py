@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.model import Job, JobRow, NodeRow, row_of
+from dagmaster.engine.model import Job, row_of
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.node_values import ValueKey, ValueKind
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagmaster.engine.graph import Graph
+    from dagmaster.engine.stored_rows import JobRow, NodeRow
     from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.handler_reports import Checkpoint
     from dagmaster.ports.json_text import JsonText

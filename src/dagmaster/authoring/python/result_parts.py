@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Never
 
-from dagmaster.authoring.python.futures import MISUSES
+from dagmaster.authoring.python.future_misuses import MISUSES
 from dagmaster.sdk.json_forms import short_repr
 
 if TYPE_CHECKING:

@@ -1,13 +1,11 @@
 """The FATHOM handlers: list tiles, stack them, group them into cells, merge and register those.
 
-Finished work is known by its name. The fingerprint of a stack covers size and etag of each file, which a
-listing contains, so that unchanged terabytes need not be read. That of a cell covers the names of its stacks.
+Finished work is known by its name (`result_names`).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import BlobNotFound, invalid_input
@@ -22,7 +20,6 @@ from dagmaster.geo.fathom.params import (
     PlannedTile,
     SpatialMerge,
     SpatialMergeParams,
-    StackParams,
     StacRegistered,
     StacRegisterParams,
     TileInventory,
@@ -39,11 +36,18 @@ from dagmaster.geo.fathom.planning import (
     split_incomplete,
     tile_sources,
 )
+from dagmaster.geo.fathom.result_names import (
+    MERGE_HANDLER,
+    STACK_HANDLER,
+    band_uri,
+    cell_uri,
+    item_uri,
+    stack_uri,
+)
 from dagmaster.geo.optional_imports import require_extra
 from dagmaster.geo.provenance import Provenance
 from dagmaster.geo.queues import HEAVY, LIGHT
-from dagmaster.geo.raster.cog_output import CogFormat
-from dagmaster.geo.result_uris import publish_file, result_uri
+from dagmaster.geo.result_uris import publish_file
 from dagmaster.geo.rules.bounding_boxes import bbox_union
 from dagmaster.geo.rules.datetimes import normalize_datetime
 from dagmaster.geo.rules.stac_items import collection_link
@@ -59,8 +63,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.blob_uris import BlobUri
     from dagmaster.ports.storage import BlobInfo
 
-STACK_HANDLER: Final = ("fathom.band_stack", "1")
-MERGE_HANDLER: Final = ("fathom.spatial_merge", "2")
 OVERVIEW_RESAMPLING: Final = "nearest"
 """Averaging depths with water codes would be meaningless."""
 MAX_REPORTED: Final = 100
@@ -123,7 +125,7 @@ def _split_stacked(
     done: list[dict[str, Any]] = []
     for tile in tiles:
         infos = {band_name(period): tile.files[period] for period in params.return_periods}
-        uri = _stack_uri(ctx, params, tile.tile, tile.group, infos)
+        uri = stack_uri(ctx, params, tile.tile, tile.group, infos)
         if uri.name in existing:
             done.append({**tile.label, "href": str(uri)})
         else:
@@ -163,7 +165,7 @@ def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
     bbox = tile_bbox(params.tile)
     hrefs = sort_by_return_period(params.sources)
     infos = {band: _find_source(ctx, band, href) for band, href in hrefs.items()}
-    uri = _stack_uri(ctx, params, params.tile, params.group, infos)
+    uri = stack_uri(ctx, params, params.tile, params.group, infos)
     info = ctx.blobs.find(uri)
     target = ctx.scratch / f"{params.tile}.tif"
     source_uris = {band: str(source.uri) for band, source in infos.items()}
@@ -213,30 +215,6 @@ def _find_source(ctx: HandlerContext, band: str, href: str) -> BlobInfo:
     return info
 
 
-def _stack_uri(
-    ctx: HandlerContext, params: StackParams, tile: str, group: str, infos: Mapping[str, BlobInfo]
-) -> BlobUri:
-    pixel_params = {**_format_params(params), "monotone": params.monotone}
-    sources = [f"{band} {info.uri} {info.size} {info.etag or info.modified}" for band, info in infos.items()]
-    return result_uri(
-        ctx,
-        tile,
-        ".tif",
-        sources=sources,
-        params=pixel_params,
-        folder=f"fathom/stacks/{group}",
-        producer=STACK_HANDLER,
-    )
-
-
-def _format_params(params: CogFormat) -> dict[str, Any]:
-    return {
-        "compression": params.compression,
-        "level": params.compression_level,
-        "tile_size": params.tile_size,
-    }
-
-
 # ── Cells ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -277,8 +255,8 @@ def _split_merged(
     to_do: list[Cell] = []
     done: list[dict[str, Any]] = []
     for cell in cells:
-        uri = _cell_uri(ctx, params, cell.cell, cell.group, cell.stacks)
-        if _item_uri(uri).name in existing:
+        uri = cell_uri(ctx, params, cell.cell, cell.group, cell.stacks)
+        if item_uri(uri).name in existing:
             done.append({**cell.label, "href": str(uri)})
         else:
             to_do.append(cell)
@@ -305,7 +283,7 @@ def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMer
         from dagmaster.geo.gdal import explain_io_errors, gdal_env
         from dagmaster.geo.raster.cog_writer import check_cog
     stacks = dict(sorted(params.stacks.items()))
-    uri = _cell_uri(ctx, params, params.cell, params.group, stacks)
+    uri = cell_uri(ctx, params, params.cell, params.group, stacks)
     info = ctx.blobs.find(uri)
     target = ctx.scratch / f"{params.cell}.tif"
     with gdal_env(ctx.share), explain_io_errors(target=target):
@@ -326,10 +304,10 @@ def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMer
     # The item is published last: only a cell with an item counts as done.
     item_path = ctx.scratch / "item.json"
     item_path.write_text(json.dumps(item, sort_keys=True), encoding="utf-8")
-    publish_file(ctx, item_path, _item_uri(uri))
+    publish_file(ctx, item_path, item_uri(uri))
     band_names = [band["name"] for band in item["assets"]["data"]["bands"]]
     for band in range(1, len(band_names) + 1):
-        ctx.blobs.delete(_band_uri(uri, band))
+        ctx.blobs.delete(band_uri(uri, band))
     return SpatialMerge(
         cell=params.cell,
         group=params.group,
@@ -366,17 +344,13 @@ def _build_item(ctx: HandlerContext, params: SpatialMergeParams, file: LocalFile
     return raster_item(file.path, ctx.share, metadata, Provenance.of_task(ctx, sources))
 
 
-def _item_uri(uri: BlobUri) -> BlobUri:
-    return replace(uri, name=f"{uri.name.removesuffix('.tif')}.json")
-
-
 def _merge_band(ctx: HandlerContext, canvas: Any, band: int, uri: BlobUri) -> Path:
     """Return one merged band: from an earlier attempt, else merged now and published for a later one."""
     from dagmaster.geo.fathom import merge
 
-    band_uri, band_count = _band_uri(uri, band), len(canvas.bands)
-    if band <= (ctx.checkpoint_data or {}).get("bands", 0) and ctx.blobs.find(band_uri) is not None:
-        return local_file(ctx, band_uri).path
+    part_uri, band_count = band_uri(uri, band), len(canvas.bands)
+    if band <= (ctx.checkpoint_data or {}).get("bands", 0) and ctx.blobs.find(part_uri) is not None:
+        return local_file(ctx, part_uri).path
 
     def on_block(done: int, total: int) -> None:
         ctx.raise_if_cancelled()
@@ -384,30 +358,10 @@ def _merge_band(ctx: HandlerContext, canvas: Any, band: int, uri: BlobUri) -> Pa
 
     path = ctx.scratch / f"band{band}.tif"
     merge.merge_band(canvas, band, path, ctx.share, on_block)
-    publish_file(ctx, path, band_uri)
+    publish_file(ctx, path, part_uri)
     # No artifacts: each band is looked up by itself, so that a missing one does not cost the others.
     ctx.checkpoint(f"band {band}", {"bands": band})
     return path
-
-
-def _band_uri(uri: BlobUri, band: int) -> BlobUri:
-    # The leading dot marks unfinished work, which is never cataloged.
-    folder, _, name = uri.name.rpartition("/")
-    return replace(uri, name=f"{folder}/parts/{name.removesuffix('.tif')}/.band{band}.tif")
-
-
-def _cell_uri(
-    ctx: HandlerContext, params: CogFormat, cell: str, group: str, stacks: Mapping[str, str]
-) -> BlobUri:
-    return result_uri(
-        ctx,
-        cell,
-        ".tif",
-        sources=[f"{tile} {href}" for tile, href in stacks.items()],
-        params=_format_params(params),
-        folder=f"fathom/cells/{group}",
-        producer=MERGE_HANDLER,
-    )
 
 
 # ── The catalog ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -452,7 +406,7 @@ def _load_item(
 
 
 def _read_item(ctx: HandlerContext, href: str) -> dict[str, Any]:
-    uri = _item_uri(ctx.blobs.resolve(href))
+    uri = item_uri(ctx.blobs.resolve(href))
     try:
         item: dict[str, Any] = json.loads(ctx.blobs.read(uri))
     except BlobNotFound as error:

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dagmaster.engine.model import JobRow
 from dagmaster.engine.status import AttemptStatus, JobStatus, in_flight_status
+from dagmaster.engine.stored_rows import JobRow
 from dagmaster.host.clocks import SystemClock
 from dagmaster.host.snowflakes import LEASED_MACHINES, Snowflakes
 from dagmaster.ports.audit_events import StoredEvent
@@ -27,8 +27,8 @@ from dagmaster.store.result_notifications import encode_results
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dagmaster.engine.model import NodeRow
     from dagmaster.engine.status import NodeStatus
+    from dagmaster.engine.stored_rows import NodeRow
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.command_kinds import CommandKind

@@ -15,7 +15,7 @@ from dagmaster.store.memory.job_rows import claimed_job
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from dagmaster.engine.model import NodeRow
+    from dagmaster.engine.stored_rows import NodeRow
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.added_nodes import StoredBatch
     from dagmaster.ports.job_records import ClaimedJob, StoredWorkflow

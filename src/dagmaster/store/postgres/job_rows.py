@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.stored_rows import JobRow, NodeRow
 from dagmaster.ports.job_columns import Use, columns_with
 from dagmaster.ports.job_records import ClaimedJob, NewJob, ParentNode
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-    from dagmaster.engine.model import NodeRow
+    from dagmaster.engine.stored_rows import NodeRow
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.added_nodes import StoredBatch
     from dagmaster.ports.job_records import ClaimedJob

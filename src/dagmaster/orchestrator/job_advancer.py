@@ -1,0 +1,80 @@
+"""The turn of one job: from its pending events to the rows to commit. Nothing is stored here."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.orchestrator.added_nodes import load_added
+from dagmaster.orchestrator.audit_log import to_audit_events
+from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
+from dagmaster.orchestrator.turn_commit import redact_secret_inputs, to_commit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from dagmaster.engine.graph import DefaultLimits
+    from dagmaster.orchestrator.child_jobs import ChildJobs
+    from dagmaster.orchestrator.inbox import PendingEvents
+    from dagmaster.orchestrator.owned_job import OwnedJob
+    from dagmaster.ports.job_records import NewJob
+    from dagmaster.ports.orchestrator_store import OrchestratorStore
+    from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.turn_records import TurnCommit
+
+
+class JobAdvancer:
+    """Advances owned jobs."""
+
+    def __init__(
+        self,
+        store: OrchestratorStore,
+        *,
+        children: ChildJobs,
+        limits: DefaultLimits | None,
+        blobs: OutputBlobs,
+        redact: Callable[[Any, Collection[str]], Any],
+    ) -> None:
+        self._store, self._children, self._limits = store, children, limits
+        self._blobs, self._redact = blobs, redact
+
+    async def advance(
+        self, owned: OwnedJob, pending: PendingEvents, now: float
+    ) -> tuple[TurnCommit, OwnedJob, TurnResult]:
+        """Run the turn of a job; return the commit, the job and the decisions."""
+        await load_added(pending, owned.job.id, self._store, self._limits)
+        result, jobs = await self._run(owned, pending, now)
+        children = {child.parent.node_id: child.id for child in jobs if child.parent is not None}
+        # Before anything of the result becomes a row.
+        redact_secret_inputs(owned, result, self._redact)
+        commit = await to_commit(owned, result, ids=self._store.ids, blobs=self._blobs, now=now)
+        commit.children = jobs
+        commit.results, commit.notified_results = pending.results, pending.notified
+        commit.commands = pending.commands
+        commit.rejections = pending.rejections(result.decisions)
+        commit.started |= pending.starts_except(commit.task_ids)
+        commit.events = [*pending.audit_events, *to_audit_events(owned.job, result, children, pending)]
+        owned.event_seq += len(commit.events)
+        commit.event_seq = owned.event_seq
+        owned.keep_sources(result.sources)
+        return commit, owned, result
+
+    async def _run(
+        self, owned: OwnedJob, pending: PendingEvents, now: float
+    ) -> tuple[TurnResult, list[NewJob]]:
+        """Apply the pending events; return the decisions, and the child jobs to create."""
+        job, scopes, values, reuse = owned.job, owned.scopes, owned.values, owned.reuse
+        run = partial(run_turn, job, scopes=scopes, values=values, now=now, reuse=reuse)
+        result = TurnResult()
+        jobs: list[NewJob] = []
+        if pending.needs_recovery:
+            result = await recover(job, scopes=scopes, values=values, now=now, reuse=reuse)
+        if pending.events:
+            result = result.merge(await run(pending.events, reported=pending.reported))
+        # A child job that is rejected, or whose result is reused, ends its node at once. What follows that
+        # node may be another child job.
+        while result.child_jobs:
+            created, events = await self._children.start(owned, result)
+            jobs += created
+            result = result.merge(await run(events, reported={}))
+        return result, jobs
