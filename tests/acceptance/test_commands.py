@@ -209,7 +209,7 @@ def test_an_input_is_parsed_by_its_type(write):
     assert json.loads(done.stdout)["result"]["echoed_params"]["all"] == {"s": "007", "n": 7, "o": {"k": [1]}}
 
 
-def test_handlers_come_from_a_file_beside_the_workflow(tmp_path, write):
+def test_handlers_come_from_a_file_next_to_the_workflow(tmp_path, write):
     (tmp_path / "mine.py").write_text(
         "from dagmaster import handler\n\n@handler('mine.double', queue='q')\ndef double(x: int) -> dict:\n    return {'x': 2 * x}\n"
     )
@@ -220,7 +220,7 @@ def test_handlers_come_from_a_file_beside_the_workflow(tmp_path, write):
     }
 
 
-def test_a_child_workflow_is_found_beside_the_file(write):
+def test_a_child_workflow_is_found_next_to_the_file(write):
     write("{workflow_id: child, nodes: {a: {handler: echo, params: {x: 1}}}}", "child.yaml")
     write("not: [valid", "broken.yaml")
     done = dagmaster("run", write("{name: p, nodes: {c: {type: workflow, workflow_id: child}}}"), "--json")
@@ -460,7 +460,7 @@ def test_validate_counts_the_workflows_of_a_file(tmp_path):
     assert "2 of 2 workflows cannot run" in done.stderr
 
 
-def test_the_shipped_workflows_and_those_of_the_source_systems_are_valid():
+def test_the_shipped_workflows_and_the_workflows_of_the_source_systems_are_valid():
     files = [str(file) for file in sorted((ROOT / "workflows").glob("*.yaml"))]
     assert dagmaster("workflows", "validate", *files).returncode == 0
     sources = str(ROOT / "examples" / "sources")

@@ -125,7 +125,7 @@ def test_an_example_of_a_graph_in_code_runs_as_a_script(script, line):
     assert line in done.stdout
 
 
-def test_a_job_without_a_result_of_its_own_completes(file):
+def test_a_job_without_a_result_completes(file):
     done = dagmaster("run", f"{file}:other", "--json", "--ephemeral")
     assert json.loads(done.stdout)["status"] == "COMPLETED"
 
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_imported_is_a_problem(tmp_path):
     assert "the file has no workflow" in dagmaster("workflows", "validate", str(path), code=2).stderr
 
 
-def test_a_file_whose_tasks_are_in_a_module_beside_it_is_run_validated_and_pushed_from_anywhere(
+def test_a_file_with_tasks_in_a_module_of_its_folder_is_run_validated_and_pushed_from_anywhere(
     file, tmp_path
 ):
     path = tmp_path / "imports_tasks.py"

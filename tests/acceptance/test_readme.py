@@ -158,7 +158,7 @@ def check(shell: Shell, step: Step, server: str) -> None:
         assert result.returncode == 0, f"{step.text}\n{result.stdout}{result.stderr}"
 
 
-def test_a_folder_beside_the_handlers_does_not_hide_an_installed_package(tmp_path):
+def test_a_folder_next_to_the_handlers_does_not_hide_an_installed_package(tmp_path):
     for package in ("json", "myapp"):
         (tmp_path / package).mkdir()
     (tmp_path / "json" / "__init__.py").write_text("raise ImportError('the wrong json')")

@@ -29,7 +29,7 @@ def test_a_job_moves_on_the_page_without_reloading(visitor: Visitor):
     assert page.evaluate("window.isTheSamePage")
 
 
-def test_the_drawer_and_the_page_of_a_node_move_too_and_keep_what_is_being_written(visitor: Visitor):
+def test_the_drawer_and_the_page_of_a_node_also_move_and_keep_what_is_being_written(visitor: Visitor):
     job_id = visitor.submit("hello")
     visitor.until(job_id, "WAITING")
     page, node = visitor.page(f"/ui/jobs/{job_id}"), visitor.page(f"/ui/jobs/{job_id}/nodes/end")

@@ -71,7 +71,7 @@ async def test_nodes_of_a_report_that_comes_too_late_are_not_stored(world):
     assert await scene.orchestrator.load_batches(scene.job_id, range(5)) == []
 
 
-async def test_a_report_with_nodes_is_accepted_beside_others(world):
+async def test_a_report_with_nodes_is_accepted_together_with_others(world):
     scene, worker, task = await a_held_task(world)
     other = await scene.dispatch("b")
     (second,) = await worker.claim(1)

@@ -721,7 +721,7 @@ async def test_a_task_that_must_run_alone_is_reported_apart_everywhere(world):
     ]
 
 
-async def test_footprints_are_those_of_items_or_outputs(world):
+async def test_footprints_come_from_items_or_outputs(world):
     played, reader = await tiled(world), await world.reader()
     (record,) = await reader.footprints(played.job_id)
     assert (record.child.node_id, record.child.parent_node_id, record.child.fan_out_index) == (
@@ -1317,7 +1317,7 @@ async def test_a_subscription_wakes_when_a_job_finishes_and_when_a_command_was_p
         assert not await subscription.wait(0.05)
 
 
-async def test_a_subscription_is_notified_of_its_own_job_only(world):
+async def test_a_subscription_is_notified_of_its_job_only(world):
     reader, mine, orchestrator = await world.reader(), await Scene.begin(world), None
     other = await Scene.begin(world, orchestrator)
     async with reader.subscribe(mine.job_id) as subscription:

@@ -145,7 +145,7 @@ async def test_a_result_is_used_again_if_its_handler_is_the_same_when_the_node_s
     assert held.job.nodes["a"].status.value == status
 
 
-async def test_the_versions_of_a_handler_are_those_of_live_workers_else_the_last_that_was_seen(world):
+async def test_the_versions_of_a_handler_come_from_live_workers_else_the_last_that_was_seen(world):
     orchestrator = await world.orchestrator()
     one, two, three = await world.worker(), await world.worker(), await world.worker()
     await one.register((), 4, {"h": "1", "old": "1"})

@@ -250,7 +250,7 @@ def test_a_list_is_in_order_of_names_and_of_one_place_only(place):
     assert list(place.storage.list_blobs(home.child("nothing"))) == []
 
 
-def test_blobs_beside_another_are_listed_by_the_beginning_of_their_names(place):
+def test_blobs_next_to_another_are_listed_by_the_beginning_of_their_names(place):
     names = [
         "a.tif",
         "a.tfw",

@@ -102,7 +102,7 @@ def test_keys_are_created_rotated_and_revoked_at_the_command_line_with_a_trail(d
     asyncio.run(with_server(dsn, tmp_path, work))
 
 
-def test_the_key_of_dev_is_kept_beside_its_data_directory_for_its_user_alone(dsn, tmp_path):
+def test_the_key_of_dev_is_kept_next_to_its_data_directory_for_its_user_alone(dsn, tmp_path):
     config, settings = DatabaseConfig(dsn=dsn), load_settings()
 
     def key_of(name: str) -> tuple[str, int]:

@@ -25,7 +25,7 @@ def test_every_dependency_has_a_constraint():
     assert {plain_name(requirement) for requirement in expected} <= constrained
 
 
-def test_a_rule_that_is_off_has_its_reason_beside_it():
+def test_a_rule_that_is_off_has_its_reason_next_to_it():
     text = (ROOT / "pyproject.toml").read_text()
     lint = text[text.index("[tool.ruff.lint]") : text.index("[tool.ruff.lint.flake8-type-checking]")]
     off = [line.strip() for line in lint.splitlines() if re.match(r'\s+"[A-Z]+\d*"', line)]

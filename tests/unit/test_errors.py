@@ -32,7 +32,7 @@ from dagmaster.errors.base import ProblemsError
 from dagmaster.sdk.command_line import json_option
 
 
-def test_every_error_class_has_a_code_of_its_own():
+def test_every_error_class_has_a_unique_code():
     classes = [
         value
         for value in vars(errors).values()
@@ -135,7 +135,7 @@ def test_with_json_an_error_is_one_document_on_the_output():
     assert error_output == ""
 
 
-def test_with_json_wrong_usage_is_a_document_too():
+def test_with_json_wrong_usage_is_also_a_document():
     output, error_output = invoke("misuse", "--json")
     assert json.loads(output)["error"] == {
         "code": "usage_invalid",
@@ -201,7 +201,7 @@ def test_the_trace_of_an_unexpected_exception_is_printed_on_request(monkeypatch,
     assert "ZeroDivisionError: hunter2-canary False" in capsys.readouterr().err
 
 
-def test_the_exit_codes_of_commands_are_those_of_the_table():
+def test_the_exit_codes_of_commands_stand_in_the_table():
     assert OUTCOMES[Category.INVALID].exit_code == BAD_INPUT
     assert OUTCOMES[Category.UNAVAILABLE].exit_code == UNAVAILABLE
 

@@ -251,7 +251,7 @@ def test_features_are_prepared_as_the_operator_set(tmp_path):
     assert (prepared.crs, len(prepared.chunks)) == ("EPSG:3857", 3)
 
 
-def test_a_handler_of_a_user_may_name_a_setting_too():
+def test_a_handler_of_a_user_may_also_name_a_setting():
     from pydantic import BaseModel, Field
 
     class Params(BaseModel):

@@ -226,7 +226,7 @@ def test_every_setting_is_in_one_group_and_shown_once():
     assert [row.name for row in show_settings(read_settings())] == names
 
 
-def test_beside_a_wrong_setting_the_right_ones_are_read(environment):
+def test_a_wrong_setting_does_not_hide_the_right_ones(environment):
     environment(DAGMASTER_CONCURRENCY="many", DAGMASTER_QUEUES="a, b,")
     reading = read_settings()
     assert reading.settings.queues == ("a", "b")

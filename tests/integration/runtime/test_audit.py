@@ -419,7 +419,7 @@ async def test_no_check_compares_all_rows_of_a_job_with_all_others(world: World)
     assert [line for plan in plans for (line,) in plan if "Merge" in line and "Join" in line] == []
 
 
-async def test_an_audit_takes_jobs_in_batches_each_in_a_transaction_of_its_own(
+async def test_an_audit_takes_jobs_in_batches_each_in_a_separate_transaction(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     await populate(world)

@@ -47,7 +47,7 @@ async def test_a_signal_ends_the_wait_for_it_and_its_payload_is_the_output(world
     assert (event["by"], read(event["data"])) == ("ada", {"signal": "go", "command_id": ANY})
 
 
-async def test_each_of_two_senders_gets_the_result_of_its_own_signal(world: World):
+async def test_each_of_two_senders_gets_the_result_of_its_signal(world: World):
     await world.start()
     waits = ", ".join(f"{name}: {{type: wait, signal: {name}}}" for name in ("go", "stop", "never"))
     job = await world.submit(f"{{name: n, nodes: {{{waits}}}}}")

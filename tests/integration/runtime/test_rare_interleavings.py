@@ -337,9 +337,7 @@ async def test_what_a_task_adds_at_once_is_read_before_its_result_although_the_n
     }
 
 
-async def test_commands_beyond_those_of_one_read_wait_for_no_poll(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
+async def test_commands_that_one_read_leaves_wait_for_no_poll(world: World, monkeypatch: pytest.MonkeyPatch):
     init = PollSchedule.__init__
     monkeypatch.setattr(PollSchedule, "__init__", lambda schedule, store, _: init(schedule, store, 3600.0))
     monkeypatch.setattr(service, "MAX_COMMANDS", 1)

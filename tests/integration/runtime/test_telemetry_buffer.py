@@ -62,7 +62,7 @@ async def test_a_log_can_be_read_while_the_task_runs(world: World):
     assert await world.log(job, "a") == "begun\nended\n"
 
 
-async def test_each_attempt_has_a_log_of_its_own(world: World):
+async def test_each_attempt_has_a_separate_log(world: World):
     @handler("counts", queue="q")
     async def counts(ctx: HandlerContext) -> None:
         ctx.logger.info("attempt %d", ctx.attempt)

@@ -230,7 +230,7 @@ async def test_a_task_that_is_released_repeatedly_is_tried_repeatedly(world: Wor
     assert await world.attempts(job, "a") == ["RELEASED"] * 5 + ["COMPLETED"]
 
 
-async def test_plain_functions_are_released_too_and_their_processes_end(world: World):
+async def test_plain_functions_are_also_released_and_their_processes_end(world: World):
     await world.orchestrator()
     worker = await world.worker(drain_seconds=0.1)
     job = await world.submit("{name: n, nodes: {a: {handler: deaf, retry: none}}}")

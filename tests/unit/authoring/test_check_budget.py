@@ -255,7 +255,7 @@ def test_an_extra_key_is_named_once_however_many_there_are() -> None:
     assert problem.message.endswith("'b9', … were unexpected)")
 
 
-def test_the_choices_of_one_input_are_not_those_of_another() -> None:
+def test_the_choices_of_one_input_do_not_apply_to_another() -> None:
     inputs: dict[str, Any] = {f"x{n}": {"enum": [f"a{n}", f"b{n}"], "default": f"a{n}"} for n in range(200)}
     definition: Any = {**PUBLISHED, "inputs": inputs}
     graph = compile_definition(definition, is_published=False)

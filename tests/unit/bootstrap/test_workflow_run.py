@@ -264,7 +264,7 @@ def test_a_file_runs_with_the_tasks_of_imported_modules(tmp_path: Path):
     assert dagmaster.load_workflow(file).run(x=3) == {"half": 1.5}
 
 
-def test_a_file_finds_the_workflows_of_its_child_jobs_beside_it(tmp_path: Path):
+def test_a_file_finds_the_workflows_of_its_child_jobs_in_its_folder(tmp_path: Path):
     @workflow
     def inner(x: float):
         return halve(x)

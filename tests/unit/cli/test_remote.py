@@ -455,7 +455,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("files")
-def test_a_file_is_submitted_with_the_workflows_beside_it(terminal):
+def test_a_file_is_submitted_with_the_workflows_of_its_folder(terminal):
     code, out, err = terminal.remote("submit", "parent.yaml", "--handlers", "./tasks.py", "--wait", "--json")
     assert (code, json.loads(out)["status"]) == (0, "COMPLETED"), err
     assert terminal.remote("workflows", "show", "parent")[0] == 2

@@ -207,7 +207,7 @@ def test_a_server_that_cannot_be_reached_is_explained_in_our_words(causes, reaso
 @pytest.mark.parametrize(
     "url", ["", "server:8420", "ftp://server", "http://", "http://server?x=1", "http://a:b@server"]
 )
-def test_an_address_that_is_none_is_refused_without_its_password(url, monkeypatch):
+def test_an_invalid_address_is_refused_without_its_password(url, monkeypatch):
     monkeypatch.delenv("DAGMASTER_URL", raising=False)
     with pytest.raises(SettingsInvalid) as caught:
         AsyncClient(url, KEY)

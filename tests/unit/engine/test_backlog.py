@@ -55,7 +55,7 @@ def test_a_crash_between_two_steps_neither_loses_nor_repeats_a_task():
     assert sorted(started(decided)) == sorted(f"w{number}" for number in range(12))
 
 
-def test_tasks_behind_one_node_start_in_parts_too():
+def test_tasks_behind_one_node_also_start_in_parts():
     driver = a_started_job(a="", b="a", c="a", d="a")
     assert started(driver.step(TaskSucceeded("a", 1))) == ["b", "c"]
     assert list(driver.job.backlog) == ["d"]

@@ -136,7 +136,7 @@ def test_all_nodes_of_a_group_wait_for_what_the_group_waits_for():
     assert (driver.status("a"), driver.status("b")) == ("DISPATCHED", "DISPATCHED")
 
 
-def test_a_node_of_a_group_waits_for_its_own_dependencies_too():
+def test_a_node_of_a_group_also_waits_for_its_own_dependencies():
     driver = a_started_job(
         x="", y="", clean=group("x"), a=member("clean", any_of("y")), b=member("clean", join("x", "y"))
     )

@@ -381,7 +381,7 @@ def test_a_new_run_names_what_it_supersedes_and_which_nodes_add_it_again():
     )
 
 
-def test_nodes_that_superseded_nodes_had_added_are_superseded_too():
+def test_nodes_that_superseded_nodes_had_added_are_also_superseded():
     driver = a_started_job(a="")
     succeed_with(driver, "a", b="")
     succeed_with(driver, "b", c="")
@@ -446,7 +446,7 @@ def test_a_group_that_is_added_again_has_its_new_members_alone():
     assert driver.job.status == "COMPLETED"
 
 
-def test_an_added_node_that_failed_does_not_run_beside_the_one_that_adds_it_again():
+def test_an_added_node_that_failed_does_not_run_next_to_the_node_that_adds_it_again():
     driver = a_started_job(split="")
     succeed_with(driver, "split", part="")
     driver.fail("part")

@@ -333,7 +333,7 @@ def first_seed_that_goes_wrong(seeds: Iterable[int]) -> int | None:
     return None
 
 
-def test_seeds_that_are_tried_first_are_those_of_bugs():
+def test_seeds_of_bugs_are_tried_first():
     assert NOTICED_BY.keys() <= {bug.says for bug in BUGS}
 
 

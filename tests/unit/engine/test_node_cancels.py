@@ -353,7 +353,7 @@ def test_several_nodes_are_retried_in_one_new_run_while_the_job_runs():
     assert driver.status("f__1") == "FAILED"
 
 
-def test_one_that_waits_for_its_retry_is_dispatched_beside_the_new_run():
+def test_one_that_waits_for_its_retry_is_dispatched_next_to_the_new_run():
     driver = started(x=task(retry=3), y="")
     driver.fail("x", "y")
     driver.retry("x", "y")

@@ -132,7 +132,7 @@ def test_a_worker_that_dies_uses_max_lost_and_not_max_attempts():
     assert (driver.job.nodes["a"].error or {})["kind"] == "lost"
 
 
-def test_losses_beside_other_tasks_are_not_charged_and_isolate_the_node_step_by_step():
+def test_losses_together_with_other_tasks_are_not_charged_and_isolate_the_node_step_by_step():
     driver = a_task(retry=RetryPolicy(max_attempts=1, max_lost=0))
     node = driver.job.nodes["a"]
     seen = []

@@ -78,7 +78,7 @@ def test_a_process_that_takes_too_much_is_killed_and_the_next_call_is_answered()
     asyncio.run(main())
 
 
-def test_a_call_that_only_waits_is_killed_too(monkeypatch, tmp_path):
+def test_a_call_that_only_waits_is_also_killed(monkeypatch, tmp_path):
     monkeypatch.setattr(check_processes, "WALL_SECONDS", 0.5)
 
     async def main() -> None:

@@ -104,7 +104,7 @@ def test_a_folder_that_the_user_has_named_keeps_its_mode(folder, monkeypatch):
     assert modes_below(folder / "named") == PRIVATE
 
 
-def test_what_is_made_in_a_folder_that_is_shared_with_a_group_is_shared_too(folder):
+def test_what_is_made_in_a_folder_that_is_shared_with_a_group_is_also_shared(folder):
     (folder / "shared").mkdir()
     (folder / "shared").chmod(0o2770)
     asyncio.run(LocalBlobs(folder / "shared").write("job/node.json", b"{}"))

@@ -46,7 +46,7 @@ def test_a_server_shows_the_fleet_and_its_requests_by_route():
     asyncio.run(main())
 
 
-def test_metrics_are_written_beside_the_event_loop(monkeypatch):
+def test_metrics_are_written_outside_the_event_loop(monkeypatch):
     threads: list[threading.Thread] = []
 
     def render(_metrics: ProcessMetrics) -> bytes:

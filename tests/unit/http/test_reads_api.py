@@ -114,7 +114,7 @@ def test_an_unknown_or_bad_parameter_is_named(path, params):
         ("tasks/finished", "since", "x"),
     ],
 )
-def test_a_parameter_that_the_application_rejects_is_named_too(path, name, value):
+def test_a_parameter_that_the_application_rejects_is_also_named(path, name, value):
     async def work(api: Api) -> None:
         answer = await api.get(f"/api/v1/{path}", **{name: value})
         (error,) = answer.json()["errors"]

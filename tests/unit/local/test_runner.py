@@ -425,7 +425,7 @@ def test_a_child_job_that_is_started_and_stopped_in_one_turn_never_runs():
     assert ran == []
 
 
-def test_trouble_beside_a_job_is_not_lost():
+def test_an_error_outside_the_job_is_not_lost():
     class Broken:
         async def approval(self, request):
             raise LookupError("no such user")
@@ -532,7 +532,7 @@ def test_the_stored_rows_give_the_same_job_again():
     assert rebuilt.open == 0
 
 
-def test_a_test_knows_the_handlers_that_ship_beside_its_own(tmp_path):
+def test_a_test_knows_its_own_handlers_and_the_shipped_ones(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from dagmaster import handler\n\n\n@handler('of_a_file', queue='q')\nasync def one() -> dict:\n    return {'a': 2}\n"
     )

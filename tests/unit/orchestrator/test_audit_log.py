@@ -61,7 +61,7 @@ def test_the_checkpoints_of_a_worker_that_died_before_it_stored_the_start_are_ke
     ]
 
 
-def test_the_event_of_a_loss_beside_other_tasks_says_whether_it_is_charged(caplog):
+def test_the_event_of_a_loss_together_with_other_tasks_says_whether_it_is_charged(caplog):
     driver = Driver(a_job(a=task()), now=100.0)
     driver.start()
     charged = []

@@ -50,7 +50,7 @@ def test_a_tile_of_the_web_covers_its_quarter_of_the_world(tile):
         {"z": 0},
     ],
 )
-def test_what_is_no_place_is_none(footprint):
+def test_what_is_not_a_place_has_no_geometry(footprint):
     assert footprint_geometry(footprint) is None
 
 

@@ -103,7 +103,7 @@ class Thing(Record):
     colours: tuple[Colour, ...]
 
 
-def test_enums_are_text_and_come_back_as_members_but_for_those_of_a_newer_version():
+def test_enums_are_text_and_come_back_as_members_unless_a_newer_version_wrote_them():
     thing = Thing(size=Size.VERY_LARGE, sizes={"a": Size.SMALL}, colour="mauve", colours=(Colour.RED,))
     document = thing.to_dict()
     assert document == {"size": "very_large", "sizes": {"a": "small"}, "colour": "mauve", "colours": ["red"]}

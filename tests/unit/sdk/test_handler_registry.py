@@ -246,7 +246,7 @@ def test_what_is_announced_is_known_before_it_is_imported(announcing):
         announcing.get("fer")
 
 
-def test_all_handlers_are_those_that_were_announced_too(announcing):
+def test_all_handlers_include_the_announced_ones(announcing):
     assert [spec.name for spec in announcing] == ["far.away"]
 
 

@@ -103,7 +103,7 @@ def test_a_model_refuses_unknown_params_unless_its_author_said_otherwise():
     assert spec_of(lenient).known_params() is None
 
 
-def test_a_model_beside_other_parameters_is_refused():
+def test_a_model_next_to_other_parameters_is_refused():
     @handler("x")
     def function(box: Box, name: str) -> None: ...
 

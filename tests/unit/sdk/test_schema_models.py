@@ -73,7 +73,7 @@ def problems(params: str, handlers: Any) -> list[Any]:
         '{size: "{{ inputs.x }}", box: {west: 200}}',
     ],
 )
-def test_the_problems_are_those_of_the_handlers_own_model(params):
+def test_the_problems_come_from_the_handlers_model(params):
     published = PublishedHandlers([describe_handler(spec_of(measure))])
     assert problems(params, published) == problems(params, Registry([measure]))
 

@@ -101,7 +101,7 @@ def test_a_condition_determines_the_kind_of_its_field_and_both_sides_are_drawn()
     assert 10 < kinds.count("raster") < 100
 
 
-def test_the_inputs_and_outputs_of_a_child_workflow_say_it_too() -> None:
+def test_the_inputs_and_outputs_of_a_child_workflow_also_say_it() -> None:
     parent = """
     workflow_id: parent
     nodes:

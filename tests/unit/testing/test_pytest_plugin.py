@@ -61,7 +61,7 @@ def test_a_workflow_of_each_kind_runs(pytester: pytest.Pytester):
         def test_mocked(run_workflow):
             assert run_workflow(decorated, {"x": 4}).result == {"result": 5}
 
-        def test_files_beside_the_test(run_workflow, monkeypatch, frozen_clock):
+        def test_files_next_to_the_test(run_workflow, monkeypatch, frozen_clock):
             monkeypatch.chdir("work")
             started = frozen_clock.now()
             assert run_workflow("flow.yaml").status == run_workflow(Path("flow.yaml")).status == "COMPLETED"
@@ -101,13 +101,13 @@ def test_jobs_of_the_store_run_and_a_retry_takes_no_time(pytester: pytest.Pytest
             assert frozen_clock.now() - started >= 600
             assert [one.id for one in blocking.list_jobs()] == [job.id]
 
-        def test_async_calls_use_it_too(dagmaster_store):
+        def test_async_calls_also_use_it(dagmaster_store):
             async def count():
                 await dagmaster.create_job("other", Task(fails_twice))
                 return len(await dagmaster.list_jobs())
             assert asyncio.run(count()) == 1
 
-        def test_each_test_has_a_store_of_its_own(dagmaster_store):
+        def test_each_test_has_a_separate_store(dagmaster_store):
             assert blocking.list_jobs() == []
         """,
     ).assert_outcomes(passed=3)

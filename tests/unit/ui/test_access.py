@@ -127,7 +127,7 @@ def test_a_form_without_an_origin_is_rejected():
     asyncio.run(main())
 
 
-def test_a_change_needs_the_token_of_its_own_session():
+def test_a_change_needs_the_token_of_its_session():
     async def main() -> None:
         async with opened_pages() as pages:
             other = token_of(await pages.log_in(Scope.ADMIN))

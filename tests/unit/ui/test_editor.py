@@ -80,7 +80,7 @@ def test_a_stored_definition_is_shown_in_the_order_in_which_people_write():
     assert again.graph.content_hash == result.graph.content_hash
 
 
-def test_problems_are_those_of_the_command_line():
+def test_problems_are_the_same_as_at_the_command_line():
     async def main() -> None:
         async with opened_pages() as pages:
             text = FLOW + "  b: {handler: h, dependson: [a]}\n"

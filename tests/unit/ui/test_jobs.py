@@ -169,7 +169,7 @@ def test_an_element_listens_before_the_page_connects_to_the_stream():
     asyncio.run(main())
 
 
-def test_every_tab_is_a_page_of_its_own_and_hides_secrets():
+def test_every_tab_is_a_separate_page_and_hides_secrets():
     async def main() -> None:
         async with opened_pages(crash) as pages:
             job_id = await broken_job(pages)

@@ -92,7 +92,7 @@ class World:
             await running
 
 
-def test_an_exclusive_task_starts_when_the_others_have_ended_and_nothing_starts_beside_it():
+def test_an_exclusive_task_starts_when_the_others_have_ended_and_nothing_starts_with_it():
     async def main() -> None:
         world = World()
         world.add("one")

@@ -99,7 +99,7 @@ def test_a_process_that_was_stopped_as_a_whole_was_not_blocked(scene: Scene):
     assert scene.check(3600) is None
 
 
-def test_a_task_with_a_timeout_of_its_own_is_found_when_that_and_its_grace_are_over(scene: Scene):
+def test_a_task_with_a_timeout_is_found_when_its_timeout_and_its_grace_are_over(scene: Scene):
     scene.on_loop = scene.task("5", timeout_seconds=100, deadline=scene.now + 100)
     assert [scene.check() for _ in range(101)] == [None] * 101
     assert scene.check() is not None

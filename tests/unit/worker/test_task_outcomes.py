@@ -101,7 +101,7 @@ def test_a_model_that_is_not_finite_is_refused():
     assert refused(Area(areaKm2=float("inf")), TYPED).details == {"path": "areaKm2"}
 
 
-def test_metrics_are_json_too():
+def test_metrics_are_also_json():
     assert "the metrics" in str(refused(HandlerResult(success=True, metrics={"a": {1}})))
 
 
@@ -339,7 +339,7 @@ def test_groups_of_exceptions_say_what_is_in_them():
     assert "ValueError: one" in error["traceback"]
 
 
-def test_numbers_of_other_libraries_are_progress_too():
+def test_numbers_of_other_libraries_are_also_progress():
     class Third:
         def __float__(self) -> float:
             return 0.5

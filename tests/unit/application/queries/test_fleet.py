@@ -62,7 +62,7 @@ def test_a_queue_sums_what_its_workers_finished_in_the_last_minute():
     assert queue.finished_last_minute == 42
 
 
-def test_a_worker_without_queues_serves_all_but_those_of_a_run():
+def test_a_worker_without_queues_serves_all_but_the_queues_of_a_run():
     both = (A_QUEUE, replace(A_QUEUE, queue="run:1"))
     runs = a_worker("run:1", is_alive=False)
     assert [queue.workers for queue in queues_of(a_worker(), runs, queues=both)] == [1, 0]

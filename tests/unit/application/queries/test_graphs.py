@@ -85,7 +85,7 @@ def test_a_group_joins_its_nodes_and_no_node_is_shown_that_was_not_written():
     assert job.dependencies["wash"] == ("x", "y")
 
 
-def test_what_joins_the_dependencies_of_a_large_group_is_beside_the_group():
+def test_what_joins_the_dependencies_of_a_large_group_stands_next_to_the_group():
     members = {f"m{number}": {"handler": "a", "queue": "q", "group": "inner"} for number in range(MAX_ARROWS)}
     inner = {"type": "group", "group": "outer", "depends_on": ["x", "y"]}
     nodes = {**GROUPED["nodes"], "outer": {"type": "group"}, "inner": inner, **members}  # type: ignore[dict-item]

@@ -211,7 +211,7 @@ def test_pending_commands_are_listed():
     assert command.to_dict() == {"command_id": "3", "kind": "cancel", "sent_by": "ada", "age_seconds": 2.5}
 
 
-def test_footprints_are_geojson_and_one_that_is_none_is_left_out():
+def test_footprints_are_geojson_and_an_invalid_one_is_left_out():
     def footprint(index: int, where: object) -> FootprintRecord:
         return FootprintRecord(
             NodeRecord(

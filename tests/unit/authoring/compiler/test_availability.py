@@ -159,7 +159,7 @@ def test_past_the_limit_a_conditional_still_has_its_branches():
     assert not implied.is_certain("end", "last")
 
 
-def test_past_the_limit_what_stands_beside_it_does_not_decide_alone():
+def test_past_the_limit_what_stands_next_to_it_does_not_decide_alone():
     branches, nodes = tangle(13)
     large = nodes.pop("deep")
     after = join("x", "s")

@@ -657,7 +657,7 @@ def test_a_handler_that_is_not_there_can_be_a_warning():
     assert (warning.severity, warning.message) == ("warning", "unknown handler 'elsewhere'")
 
 
-def test_a_task_whose_handler_is_missing_needs_a_queue_of_its_own():
+def test_a_task_whose_handler_is_missing_needs_a_queue():
     problems = problems_of(flow("a: {handler: elsewhere}"), handlers=HANDLERS, allow_missing_handlers=True)
     assert [problem.message for problem in problems if problem.severity == "error"] == ["missing key 'queue'"]
 
@@ -698,7 +698,7 @@ def test_a_list_that_is_too_short_is_reported_how_long_it_has_to_be():
     assert the_problem_of(flow(node), handlers=HANDLERS).message == "bbox needs at least 4 entries"
 
 
-def test_a_param_that_is_mistyped_is_not_missing_besides():
+def test_a_mistyped_param_is_not_also_reported_as_missing():
     problem = the_problem_of(flow("a: {handler: crop, queue: q, params: {pth: x}}"), handlers=HANDLERS)
     assert problem.message == "handler 'crop' has no param 'pth'"
 

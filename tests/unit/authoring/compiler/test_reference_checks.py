@@ -180,7 +180,7 @@ def test_an_input_that_may_be_absent_is_a_warning():
 
 
 @pytest.mark.parametrize("keys", ["required: true", "default: 1", "required: true, default: 1"])
-def test_an_input_that_is_always_there_is_none(keys):
+def test_an_input_that_is_always_present_is_not_a_warning(keys):
     text = flow(f"a: {task(x='inputs.size')}", f"inputs: {{size: {{type: integer, {keys}}}}}")
     assert compile_flow(text).warnings == ()
 
@@ -464,7 +464,7 @@ def fan_out(*expressions: str) -> str:
         fan_out("upstream.output.x"),
     ],
 )
-def test_item_and_index_are_those_of_the_innermost_fan_out_and_outer_goes_out(text):
+def test_item_and_index_belong_to_the_innermost_fan_out_and_outer_goes_out(text):
     graph_of(text)
 
 

@@ -125,7 +125,7 @@ def test_a_group_of_many_nodes_behind_many_dependencies_keeps_one_node_that_join
     assert sum("-->" in line for line in mermaid(graph).splitlines()) == 3 * 40
 
 
-def test_arrows_say_their_branch_and_those_of_any_of_are_dashed():
+def test_arrows_say_their_branch_and_arrows_of_any_of_are_dashed():
     lines = [line.strip() for line in mermaid(every_kind()).splitlines()]
     assert lines[11:] == [
         "n_begin --> n_check",
@@ -148,7 +148,7 @@ def test_two_branches_to_one_node_are_one_arrow_with_both_names():
     assert 'n_r -.->|"any#58; b, a"| n_x' in mermaid(graph)
 
 
-def test_what_is_wanted_anyway_is_not_dashed_because_it_stands_in_an_any_of_too():
+def test_what_is_wanted_anyway_is_not_dashed_because_it_also_stands_in_an_any_of():
     graph = a_graph(a="", b="", c=all_of("a", any_of("a", "b")))
     assert "n_a --> n_c" in mermaid(graph)
     assert 'n_b -.->|"any"| n_c' in mermaid(graph)

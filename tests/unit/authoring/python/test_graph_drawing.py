@@ -33,7 +33,7 @@ def test_a_task_and_a_group_draw_everything_that_they_are_connected_to():
     assert names_in(create_result_collector([extract, load])._repr_svg_()) >= {"collect", "extract", "load"}
 
 
-def test_a_list_is_drawn_and_parts_that_are_not_connected_too():
+def test_a_list_and_unconnected_parts_are_drawn():
     alone = Task("no_such_module.load", name="alone")
     drawing = draw([*a_graph(), [alone]])
     assert names_in(drawing._repr_svg_()) == {"extract", "clean", "step", "step_2", "load", "alone"}

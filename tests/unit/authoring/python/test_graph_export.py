@@ -188,7 +188,7 @@ def test_a_part_of_a_result_is_an_expression():
     assert "{{ nodes.source.output['a b'][0].size }}" in text
 
 
-def test_a_key_with_braces_is_a_value_in_the_file_too():
+def test_a_key_with_braces_is_also_a_value_in_the_file():
     source = create_task(echo, {"value": {"a": 5}}, name="source")
     value = [{"{{ x }}": source["a"], "text": "{{ y }}", "inner": {"{{": [source]}}]
     flow = Workflow.from_tasks("flow", create_task(echo, {"value": value}))

@@ -151,7 +151,7 @@ def test_a_task_takes_every_key_that_a_task_has_in_a_file():
     assert {name: getattr(spec, name) for name in given} == {**given, "retry": RetryPolicy(max_attempts=2)}
 
 
-def test_the_options_of_a_task_with_options_are_those_of_its_node():
+def test_the_options_of_a_task_with_options_become_options_of_its_node():
     limited = light.with_options(dispatch_timeout_seconds=6)
     assert create_task(limited).options["dispatch_timeout_seconds"] == 6
     assert create_task(limited, dispatch_timeout_seconds=7).options["dispatch_timeout_seconds"] == 7
@@ -405,7 +405,7 @@ def test_a_task_is_read_as_it_was_written(kwargs):
     assert spec.params.resolve({}) == spec.params.source == kwargs
 
 
-def test_a_definition_in_another_order_is_read_too():
+def test_a_definition_in_another_order_is_also_read():
     definition = '{"params": {"n": 1}, "handler": "m.f", "retry": {"max_attempts": 2}, "queue": "q"}'
     (spec,) = read_batch(BatchRows([NodeRecord(1, "a", None, definition)])).specs
     assert isinstance(spec, TaskSpec)

@@ -85,7 +85,7 @@ def test_ids_are_names_of_functions_with_a_number_and_an_explicit_name_wins():
     assert list(nodes_of(flow)) == ["echo", "echo_3", "echo_4", "echo_2", "first"]
 
 
-def test_a_retry_without_keys_is_a_policy_of_defaults_and_zero_is_none():
+def test_a_retry_without_keys_is_a_policy_of_defaults_and_zero_is_not_a_policy():
     @workflow
     def flow() -> None:
         echo.with_options(name="defaults", retry={})(1)
@@ -258,7 +258,7 @@ def test_a_join_has_the_value_of_the_branch_that_ran():
     assert [flow.run(size=size)[0] for size in (1, 10)] == [1, 2]
 
 
-def test_a_value_that_is_upstream_already_is_no_dependency_of_its_own():
+def test_a_value_that_is_upstream_already_is_not_a_separate_dependency():
     @workflow
     def flow(size: int):
         route = conditional(size, {"small": "< 10"}, default="large", name="route")

@@ -48,7 +48,7 @@ def write(folder: Path, **files: str) -> None:
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
 
 
-def test_a_file_runs_tasks_of_a_module_beside_it(folder: Path):
+def test_a_file_runs_tasks_of_a_module_in_its_folder(folder: Path):
     write(folder, beside=TASKS, flow=FLOW.format(tasks="beside"))
     assert load_workflow(folder / "flow.py").run(n=2) == 3
     assert task_modules(folder / "flow.py") == ("beside",)

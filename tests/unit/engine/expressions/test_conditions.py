@@ -82,7 +82,7 @@ def test_a_size_in_a_string_stays_text():
     assert holds('in ["1GB", "it\'s 2GB"]', "it's 2GB")
 
 
-def test_what_only_looks_like_a_size_is_none():
+def test_what_only_looks_like_a_size_is_not_a_size():
     assert holds("value.x1MB == 1", {"x1MB": 1})
     assert holds("== 0x1B", 27)
     assert "`1MB" not in str(refusal("== 1MBs"))

@@ -108,7 +108,7 @@ def refused(call: Any, *arguments: Any, **params: Any) -> str:
 @pytest.mark.parametrize(
     "name", ["tile_inventory", "band_stack", "grid_inventory", "spatial_merge", "stac_register"]
 )
-def test_each_handler_has_the_name_of_the_sources_too(name):
+def test_each_handler_also_has_the_name_of_the_sources(name):
     assert HANDLERS.get(f"fathom_{name}") is HANDLERS.get(f"fathom.{name}")
 
 
@@ -301,7 +301,7 @@ def test_the_item_of_a_cell_tells_what_it_is_and_what_it_is_made_of(world):
     assert [one["href"] for one in item["properties"]["dagmaster:sources"]] == list(cell["stacks"].values())
 
 
-def test_cells_are_registered_in_a_collection_with_the_item_that_lies_beside_them(world):
+def test_cells_are_registered_in_a_collection_with_the_item_next_to_them(world):
     cell = cells_of(world)["cells"][0]
     merged = world.call("fathom.spatial_merge", **cell)
     world.catalog = Catalog()

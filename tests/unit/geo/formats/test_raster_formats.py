@@ -229,7 +229,7 @@ def test_a_set_of_files_is_read_from_a_bucket(harness: HandlerHarness, sample: S
     assert harness.run("raster.validate", href=f"sets/{sample.name}").metadata["driver"] == sample.driver
 
 
-def test_the_files_beside_a_raster_in_an_archive_are_used(harness: HandlerHarness):
+def test_the_sidecars_of_a_raster_in_an_archive_are_used(harness: HandlerHarness):
     path = harness.folder / "made" / "scene.tif"
     path.parent.mkdir()
     write_raster(path, "GTiff", pixels(), crs=None, transform=NORTH_UP)

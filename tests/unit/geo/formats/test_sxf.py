@@ -135,7 +135,7 @@ def test_a_unit_does_not_matter_for_the_coordinates_of_a_digitiser(services):
     assert prepare(services, path)["counts"]["rows"] == 2
 
 
-def test_a_table_of_classes_beside_a_map_names_its_layers(services, path):
+def test_a_table_of_classes_next_to_a_map_names_its_layers(services, path):
     classes = path.with_suffix(".rsc")
     classes.write_bytes(sxf_classes())
     assert prepare(services, path)["counts"]["rows"] == 2

@@ -253,7 +253,7 @@ def test_gml_fetches_no_schema_no_link_and_no_crs(services, server, srs):
     assert requests == []
 
 
-def test_a_schema_beside_gml_imports_nothing(services, server):
+def test_a_schema_next_to_gml_imports_nothing(services, server):
     url, requests = server
     schema = '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"><xs:import schemaLocation="{0}/a.xsd"/><xs:include schemaLocation="{0}/b.xsd"/></xs:schema>'
     services.put("x.xsd", schema.format(url))

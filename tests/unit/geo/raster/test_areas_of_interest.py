@@ -357,7 +357,7 @@ def test_a_sum_that_is_infinite_is_no_zero(harness: HandlerHarness):
     assert row["sum"] is None
 
 
-def test_the_file_of_an_area_is_a_source_beside_the_raster(harness: HandlerHarness):
+def test_the_file_of_an_area_is_a_source_next_to_the_raster(harness: HandlerHarness):
     """Its bytes decide about the result, so the item and the statistics name it with its checksum."""
     harness.bronze("a.tif", numbers(200, 300))
     box = {

@@ -228,7 +228,7 @@ def test_of_a_raster_that_has_no_known_place_nothing_is_published(
     assert len(message) < 300
 
 
-def test_of_a_raster_with_a_moment_that_is_none_nothing_is_published(harness: HandlerHarness):
+def test_a_raster_with_an_invalid_moment_publishes_nothing(harness: HandlerHarness):
     harness.bronze("a.tif", numbers())
     assert "'soon' is not a datetime" in refused(harness, "raster.create_cog", href="a.tif", datetime="soon")
 
@@ -546,7 +546,7 @@ def test_a_source_that_changed_since_its_tiles_were_planned_is_reported(harness:
     )
 
 
-def test_a_window_beside_the_raster_is_reported(harness: HandlerHarness):
+def test_a_window_that_is_not_inside_the_raster_is_reported(harness: HandlerHarness):
     harness.bronze("a.tif", numbers())
     message = refused(harness, "create_cog", href="a.tif", tile_spec={"window": [250, 0, 100, 100]})
     assert "the window [250, 0, 100, 100] is not inside the raster of 300 x 200 pixels" in message

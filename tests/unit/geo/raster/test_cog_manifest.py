@@ -40,7 +40,7 @@ def test_a_tiff_of_another_writer_becomes_the_cog_that_gdal_makes(harness: Handl
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_with_files_beside_it_becomes_the_cog_that_gdal_makes(harness: HandlerHarness, name: str):
+def test_a_picture_with_sidecars_becomes_the_cog_that_gdal_makes(harness: HandlerHarness, name: str):
     path = make_picture(name, harness.folder / "bronze")
     result = compare_with_gdal(harness, path.name, path)
     assert len(result.sidecars) == 2

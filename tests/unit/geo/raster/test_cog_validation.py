@@ -88,7 +88,7 @@ def test_overviews_that_were_added_later_come_after_the_pixels(tmp_path):
     ]
 
 
-def test_a_cog_that_was_changed_is_none_any_more(tmp_path):
+def test_a_cog_that_was_changed_is_no_longer_a_cog(tmp_path):
     source, path = write_tiff(tmp_path / "source.tif", 2000, 2000), tmp_path / "cog.tif"
     rasterio.shutil.copy(str(source), str(path), driver="COG", COMPRESS="DEFLATE")
     with rasterio.open(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as raster:

@@ -133,7 +133,7 @@ def test_a_dem_and_its_height_are_part_of_the_name_and_of_the_provenance(harness
     assert sources == ["a.tif", "dem.tif"]
 
 
-def test_create_cog_and_the_complete_chain_warp_them_too(harness: HandlerHarness):
+def test_create_cog_and_the_complete_chain_also_warp_them(harness: HandlerHarness):
     place_by_points(harness.folder / "bronze" / "a.tif", numbers(HEIGHT, WIDTH, dtype="uint8"))
     for handler in ("raster.create_cog", "raster.process_complete"):
         result = harness.run(handler, href="a.tif", target_crs="EPSG:32632")

@@ -201,7 +201,7 @@ def test_equal_rasters_of_two_days_are_two_items_after_any_number_of_steps(harne
     assert mosaics[0]["id"] != mosaics[1]["id"]
 
 
-def test_a_raster_with_a_path_of_its_own_keeps_its_item_when_its_date_is_corrected(harness: HandlerHarness):
+def test_a_raster_with_a_separate_path_keeps_its_item_when_its_date_is_corrected(harness: HandlerHarness):
     (first, _) = days(harness)
     items = [
         harness.run("raster.create_cog", href=first, datetime=day).item

@@ -265,7 +265,7 @@ def test_another_sidecar_gives_another_result_and_an_outdated_plan(harness: Hand
     assert harness.run("create_cog", href=href).sidecars == []
 
 
-def test_what_a_viewer_leaves_beside_a_result_is_no_part_of_it(harness: HandlerHarness):
+def test_what_a_viewer_leaves_next_to_a_result_is_not_part_of_it(harness: HandlerHarness):
     href = make_mask(harness.folder / "bronze")
     result = harness.run("create_cog", href=href)
     cog = harness.path(result.cog_url)
@@ -277,7 +277,7 @@ def test_what_a_viewer_leaves_beside_a_result_is_no_part_of_it(harness: HandlerH
     assert (again.sidecars, again.metadata["nodata"]) == ([], None)
 
 
-def test_a_mounted_copy_has_its_sidecars_beside_it(harness: HandlerHarness):
+def test_a_mounted_copy_has_its_sidecars_next_to_it(harness: HandlerHarness):
     href = make_mask(harness.folder / "bronze")
     mounted = harness.run("raster.blob_to_mount", href=href)
     assert harness.run("create_cog", source_path=mounted.mount_path).sidecars == ["a.tif.msk"]

@@ -73,7 +73,7 @@ def test_other_coordinates_are_not_taken_for_degrees(harness: HandlerHarness, ot
 
 
 @pytest.mark.parametrize("names", [["depth"], ["depth", "speed"]])
-def test_a_projection_file_beside_netcdf_places_its_rasters(harness: HandlerHarness, names: list[str]):
+def test_a_projection_file_of_netcdf_places_its_rasters(harness: HandlerHarness, names: list[str]):
     x, y = np.arange(300_000, 301_000, 100.0), np.arange(9_000_000, 8_999_000, -100.0)
     href = write_climate(harness.folder / "bronze" / "a.nc", *names, x=x, y=y, x_units="m", y_units="m")
     write_prj(harness.folder / "bronze" / "a.prj", UTM_25S)
@@ -81,7 +81,7 @@ def test_a_projection_file_beside_netcdf_places_its_rasters(harness: HandlerHarn
     assert (made.crs, made.sidecars, made.not_carried) == (UTM_25S, ["a.prj"], [])
 
 
-def test_a_projection_file_beside_a_raster_with_a_crs_is_not_used_and_the_output_says_so(
+def test_a_projection_file_of_a_raster_with_a_crs_is_not_used_and_the_output_says_so(
     harness: HandlerHarness,
 ):
     write(harness.folder / "bronze" / "a.tif", numbers(20, 20))
@@ -105,7 +105,7 @@ def test_metadata_that_gdal_cannot_read_is_named(harness: HandlerHarness, conten
     assert harness.run("raster.create_cog", href="a.tif").metadata["nodata"] == 7
 
 
-def test_metadata_beside_an_hdf5_file_with_coordinates_is_used(harness: HandlerHarness):
+def test_metadata_next_to_an_hdf5_file_with_coordinates_is_used(harness: HandlerHarness):
     href = write_climate(harness.folder / "bronze" / "era5.h5", "t2m", x_units="m", y_units="m")
     with pytest.raises(PermanentError, match="has no CRS"):
         harness.run("raster.create_cog", href=href)

@@ -111,7 +111,7 @@ def test_a_collection_is_made_of_its_id_and_what_is_said_of_it(harness):
         {"collection_id": "x", "interval": "2020"},
     ],
 )
-def test_a_collection_that_is_none_is_refused(harness, wrong):
+def test_an_invalid_collection_is_refused(harness, wrong):
     with pytest.raises(PermanentError) as caught:
         harness.run("stac.ensure_collection", **wrong)
     assert caught.value.kind == "invalid_input"
@@ -388,7 +388,7 @@ def test_the_tiles_of_a_raster_make_a_collection_that_spans_them(harness):
     assert (named["created"], len(harness.ids("tiles"))) == (len(tiles), len(tiles))
 
 
-def test_the_items_of_a_batch_and_those_of_its_tiles_are_one(harness):
+def test_the_items_of_a_batch_and_of_its_tiles_are_the_same(harness):
     source = harness.raster("scene.tif", "bronze")
     tiles = harness.run("raster.generate_tiling_scheme", source_url=source, tile_size=16)["tiles"]
     batch = harness.run("raster.process_tile_batch", tiles=tiles, datetime="2001-07-13")

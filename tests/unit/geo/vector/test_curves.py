@@ -127,7 +127,7 @@ def test_gdal_draws_the_same_circle(tmp_path):
         "CIRCULARSTRING (a b, c d, e f)", "GEOMETRYCOLLECTION (" * 100,
     ],
 )  # fmt: skip
-def test_what_is_no_curve_is_none(value):
+def test_what_is_not_a_curve_is_not_linearized(value):
     assert curves.linearize_unsupported(value) is None
 
 

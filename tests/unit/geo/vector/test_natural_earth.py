@@ -113,7 +113,7 @@ def test_the_same_again_makes_the_same_chunks_and_publishes_nothing(services, sh
     assert {chunk["href"] for chunk in other["chunks"]}.isdisjoint(chunk["href"] for chunk in first["chunks"])
 
 
-def test_a_change_beside_the_shapefile_is_a_change_of_the_shapefile(services, shapefile):
+def test_a_change_of_a_sidecar_is_a_change_of_the_shapefile(services, shapefile):
     first = services.run("vector.prepare", href=shapefile)
     dbf = services.folder / "bronze/countries/naturalearth_lowres.dbf"
     dbf.write_bytes(dbf.read_bytes().replace(b"Fiji", b"FIJI"))
