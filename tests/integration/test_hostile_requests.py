@@ -4,42 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
-from pydantic import SecretStr
 
-from dagmaster.bootstrap.http_server import ServerService
 from dagmaster.host.check_processes import CheckProcesses
-from dagmaster.ports.database_config import DatabaseConfig
-from dagmaster.settings import load_settings
-from tests.patience import PATIENCE_SECONDS
+from tests.integration.server_on_socket import with_server
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import httpx
 
-ADMIN_KEY = "an-admin-key-of-the-settings-0123456789"
 NODES = "nodes: {a: {handler: h, queue: q}}"
 SHARP_S = r"(?i)^(?:\u017f+s)+c"
-
-
-async def with_server(dsn: str, folder: Path, work: Any) -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    settings = load_settings().model_copy(update={"admin_key": SecretStr(ADMIN_KEY)})
-    service = ServerService(DatabaseConfig(dsn=dsn), settings, folder, listener)
-    running = asyncio.create_task(service.run())
-    await asyncio.wait_for(service.ready.wait(), PATIENCE_SECONDS)
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    try:
-        async with httpx.AsyncClient(
-            base_url=url, headers={"X-API-Key": ADMIN_KEY}, timeout=PATIENCE_SECONDS
-        ) as http:
-            await work(http)
-    finally:
-        service.stop()
-        await asyncio.wait_for(running, PATIENCE_SECONDS)
 
 
 async def validate(http: httpx.AsyncClient, inputs: Any) -> Any:

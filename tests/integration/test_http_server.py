@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from click.testing import CliRunner
-from pydantic import SecretStr
 
-from dagmaster.bootstrap.http_server import ServerService, ensure_local_key
+from dagmaster.bootstrap.http_server import ensure_local_key
 from dagmaster.cli.commands.keys import keys
 from dagmaster.http.app import route_scopes
 from dagmaster.ports.api_keys import Scope
@@ -21,36 +19,18 @@ from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
+from tests.integration.server_on_socket import with_server
 from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 PROCESS_ROUTES = {"/health", "/metrics"}
 """What they answer is partly in the memory of the server. Streams wait for the database: see `test_streams`."""
 TASK_LINE = '{"task": {"id": "1", "label": "f", "definition": {"handler": "m.f", "queue": "q"}}}\n'
 LINES = '{"job": {"name": "n"}}\n' + TASK_LINE
 QUERIES = {"/api/v1/workflows/{workflow_id}/diff": "?before=1&after=1", "/api/v1/lookup": "?correlation_id=x"}
-ADMIN_KEY = "an-admin-key-of-the-settings-0123456789"
-
-
-async def with_server(dsn: str, folder: Path, work) -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    settings = load_settings().model_copy(update={"admin_key": SecretStr(ADMIN_KEY)})
-    service = ServerService(DatabaseConfig(dsn=dsn), settings, folder, listener)
-    running = asyncio.create_task(service.run())
-    await asyncio.wait_for(service.ready.wait(), PATIENCE_SECONDS)
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    try:
-        async with httpx.AsyncClient(
-            base_url=url, headers={"X-API-Key": ADMIN_KEY}, timeout=PATIENCE_SECONDS
-        ) as http:
-            await work(http)
-    finally:
-        service.stop()
-        await asyncio.wait_for(running, PATIENCE_SECONDS)
 
 
 def test_a_new_database_is_migrated_over_http_with_the_key_of_the_settings(dsn, tmp_path):

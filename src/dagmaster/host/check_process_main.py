@@ -14,7 +14,7 @@ import traceback
 from importlib import import_module
 from typing import IO, Any, Final
 
-from dagmaster.host.check_frames import read_frame, write_frame
+from dagmaster.host.length_frames import read_frame, write_frame
 
 MAX_CALLS: Final = 500
 """After so many calls a process is replaced, whatever they left behind."""

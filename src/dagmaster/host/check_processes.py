@@ -20,7 +20,7 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import CheckLimitExceeded, ChecksBusy
-from dagmaster.host.check_frames import read_frame, write_frame
+from dagmaster.host.length_frames import read_frame, write_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,10 @@ No pickle: a handler's process may be broken, and its messages must not execute 
 from __future__ import annotations
 
 import json
-import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from dagmaster.host.length_frames import LENGTH, add_length, read_frame
 from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
 from dagmaster.worker.json_copy import json_copy
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.added_nodes import UnstoredNodes
-
-_LENGTH = struct.Struct("!I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +43,12 @@ class AddNodesRequest:
 def frame(message: dict[str, Any]) -> bytes:
     # ASCII: a lone surrogate, which UTF-8 cannot encode, is transferred, and rejected where values are
     # checked.
-    body = json.dumps(message, separators=(",", ":")).encode("ascii")
-    return _LENGTH.pack(len(body)) + body
+    return add_length(json.dumps(message, separators=(",", ":")).encode("ascii"))
 
 
 def receive(stream: BinaryIO) -> Any:
     """Return the next message of a blocking stream; raise EOFError at its end."""
-    head = stream.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        raise EOFError
-    (length,) = _LENGTH.unpack(head)
-    body = stream.read(length)
-    if len(body) < length:
-        raise EOFError
-    return json.loads(body)
+    return json.loads(read_frame(stream))
 
 
 class Frames:
@@ -72,11 +62,11 @@ class Frames:
     def take(self, data: bytes) -> Iterator[Any]:
         """Return every message that these bytes complete."""
         self._bytes += data
-        while len(self._bytes) >= _LENGTH.size:
-            end = _LENGTH.size + _LENGTH.unpack_from(self._bytes)[0]
+        while len(self._bytes) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self._bytes)[0]
             if len(self._bytes) < end:
                 return
-            body = bytes(memoryview(self._bytes)[_LENGTH.size : end])
+            body = bytes(memoryview(self._bytes)[LENGTH.size : end])
             del self._bytes[:end]
             yield json.loads(body)
 
