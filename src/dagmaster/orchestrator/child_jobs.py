@@ -122,6 +122,7 @@ class ChildJobs:
                 return failure("invalid_inputs", message)
             try:
                 inputs = await _accept_inputs(graph, self._filled(owned, request.inputs))
+                # What is sealed is bound to its job: the child gets the same values under another seal.
                 child_id = self._new_id()
                 stored = await self._seal(child_id, graph, inputs)
             except (SecretsKeyMissing, SecretsKeyWrong, SecretUnreadable) as problem:

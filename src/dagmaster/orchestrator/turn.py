@@ -421,6 +421,8 @@ def _find_reusable(
 
 
 def uses_secrets(template: Template, secret_inputs: frozenset[str]) -> bool:
+    # A secret input is used alone, so its path ends with its name. Another path with this end costs a search
+    # of the params, and no more.
     return any(
         use.keys[0] == "secrets" or (use.keys[0] == "inputs" and use.keys[-1] in secret_inputs)
         for _, use in template.uses

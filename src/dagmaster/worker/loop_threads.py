@@ -34,7 +34,11 @@ class LoopThreads(ThreadPoolExecutor):
 
 
 async def until_calls_end(log: TaskLog) -> None:
-    """Wait until the threads that a task started have ended."""
+    """Wait until the threads that a task started have ended.
+
+    A coroutine that was asked to stop ends before them. They have the rest of its grace period, and then
+    count as a handler that could not be stopped.
+    """
     calls = [asyncio.wrap_future(call) for call in list(log.calls)]
     if calls:
         await asyncio.wait(calls)

@@ -123,6 +123,7 @@ class LoopWatchdog:
         silent = self._silent_seconds
         is_late = self._has_own_timeout(task) and now >= deadline
         if is_late or self._pool.is_stop_requested(task.task_id):
+            # It may have been silent before its timeout, or have awaited after it.
             ignored = min(now - deadline, silent) if is_late else silent
             kind = "unstoppable"
             text = f"the handler could not be stopped (it ignored cancellation for {ignored:.0f} s)"

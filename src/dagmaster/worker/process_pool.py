@@ -232,6 +232,7 @@ def _start_sweeper(mark: str) -> subprocess.Popen[bytes]:
     """Start the process that ends what handlers started when this process has died."""
     command = [sys.executable, "-I", "-S", process_sweeper.__file__, mark, str(os.getpid())]
     null = subprocess.DEVNULL
+    # In a new session: a signal to the process group of the worker must not end it first.
     return subprocess.Popen(  # noqa: S603 - our own program
         command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True
     )

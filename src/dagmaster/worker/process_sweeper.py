@@ -104,6 +104,7 @@ def main() -> None:
     with contextlib.suppress(OSError, AttributeError):
         # A child that the worker forked may hold the pipe open.
         poll.register(os.pidfd_open(worker_pid), select.POLLIN)
+    # Otherwise the worker had died before this program started, and its pid may be another process.
     if os.getppid() == worker_pid:
         poll.poll()
     kill_marked(mark)

@@ -79,6 +79,7 @@ class PostgresApiKeyStore:
 
     async def take_link(self, digest: str) -> BrowserSession | None:
         row = await self._connection.row(_SQL["take_link"], {"digest": digest})
+        # The link as it was when it was taken: the statement has just ended it.
         return None if row is None else replace(_session(row), ended_at=None)
 
     async def sessions(self) -> Sequence[BrowserSession]:
@@ -100,6 +101,7 @@ def _columns(record: ApiKeyRecord, digest: str) -> dict[str, Any]:
     limits = record.limits
     return {
         "key_id": record.key_id,
+        # Servers of earlier versions know no limits: they look for the bare digest, and do not find the key.
         "digest": f"narrowed:{digest}" if limits else digest,
         "name": record.name,
         "scopes": ",".join(sorted(record.scopes)),

@@ -178,6 +178,7 @@ class WorkerRole:
         name, columns = _COPIES[table]
         call = functions()[name].call
         for start in range(0, len(records), _CHUNK):
+            # The function takes job and batch from the proof: a worker cannot name others in its rows.
             of_job, of_batch, *rest = map(list, zip(*records[start : start + _CHUNK], strict=True))
             del of_job, of_batch
             rows = dict(zip(columns, rest, strict=True))

@@ -147,6 +147,7 @@ class PostgresWorkerStore(PostgresTaskNodes):
 
     async def _choose_rights(self) -> None:
         """Send statements if this user may change the tables; else call the functions of its role."""
+        # With a role, this question would be sent as the call of a function.
         self._side.role = None
         row = await self._side.row(_SQL["has_table_rights"], {})
         role = None if row is None or row["is_direct"] else self._role
