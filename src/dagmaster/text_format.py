@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
+_KILO: Final = 1000
 _NAMED: Final = 3
 _MAX_BYTE: Final = 0xFF
 _MAX_SHORT: Final = 0xFFFF
@@ -76,6 +77,15 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
 def format_seconds(seconds: float) -> str:
     """Format a number of seconds with its noun: "1 second", "0.5 seconds"."""
     return "1 second" if seconds == 1 else f"{seconds:,.15g} seconds"
+
+
+def format_bytes(count: float) -> str:
+    """Format a number of bytes in decimal units."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < _KILO:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= _KILO
+    return f"{count:,.1f} TB"
 
 
 def format_list(names: Sequence[str], total: int | None = None, *, conjunction: str = "and") -> str:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.queries.fleet import describe_queues
 from dagmaster.application.shared_calls import SharedCalls
-from dagmaster.application.views.health import HealthPartView, HealthState, HealthView, ReadinessView
+from dagmaster.application.views.health import (
+    HealthPartView,
+    HealthState,
+    HealthView,
+    ReadinessView,
+    SystemView,
+)
 from dagmaster.errors import DagmasterError
-from dagmaster.text_format import format_count
+from dagmaster.host.system_load import SystemProbe
+from dagmaster.text_format import format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from dagmaster.application.context import Application
+    from dagmaster.host.system_load import SystemLoad
     from dagmaster.ports.schema_admin import SchemaAdmin, SchemaState
     from dagmaster.records.fleet import FleetRecord, OrchestratorRecord, StaleTasks, WorkerRecord
 
@@ -24,6 +33,9 @@ READY_PARTS: Final = ("database", "schema", "orchestrators")
 READY_SECONDS: Final = 1.0
 """How long an answer about readiness is used: anyone may ask, and as often as they like."""
 _OK, _BAD = HealthState.HEALTHY, HealthState.UNHEALTHY
+MIN_DISK_BYTES: Final = 256 * 1024 * 1024
+"""With less free space, large outputs and an embedded database soon cannot be written."""
+MIN_MEMORY_SHARE: Final = 0.03
 _READ_ONLY: Final = "read-only: this is a standby, or a server that is set to read-only"
 _Part = tuple[str, HealthState, str]
 _FLEET_PARTS: Final = ("orchestrators", "workers", "queues", "stale_tasks")
@@ -32,8 +44,9 @@ _FLEET_PARTS: Final = ("orchestrators", "workers", "queues", "stale_tasks")
 class HealthMonitor:
     """Checks every part when it is asked, and remembers since when each is in its state."""
 
-    def __init__(self, app: Application, schema: SchemaAdmin) -> None:
+    def __init__(self, app: Application, schema: SchemaAdmin, system: SystemProbe | None = None) -> None:
         self._app, self._schema = app, schema
+        self._system = system or SystemProbe()
         self._readiness: tuple[float, ReadinessView] | None = None
         self._readiness_checks: SharedCalls[ReadinessView] = SharedCalls()
         self._database_seconds: float | None = None
@@ -41,12 +54,14 @@ class HealthMonitor:
 
     async def check(self) -> HealthView:
         self._database_seconds = None
-        parts = self._record(await self._check_parts(self._check_fleet))
+        checked, load = await asyncio.gather(self._check_parts(self._check_fleet), self._system.measure())
+        parts = self._record([*checked, check_system(load)])
         is_healthy = all(part.state is _OK for part in parts.values())
         return HealthView(
             status=_OK if is_healthy else _BAD,
             version=version("dagmaster"),
             database_seconds=self._database_seconds,
+            system=None if load is None else SystemView(**load._asdict()),
             parts=parts,
         )
 
@@ -97,6 +112,22 @@ class HealthMonitor:
             return [*parts, *await check_services()]
         except DagmasterError as error:
             return [("database", _BAD, error.code), parts[1], *_unknown(*_FLEET_PARTS)]
+
+
+def check_system(load: SystemLoad | None) -> _Part:
+    """Return the part of the machine: too little memory or disk is not healthy, a high load is."""
+    if load is None:
+        return "system", HealthState.UNKNOWN, "the disk of the data did not answer in time"
+    facts = [
+        f"load {load.load_average:.2f} on {format_count(load.cpu_count, 'processor')}",
+        f"{format_bytes(load.memory_free_bytes)} of {format_bytes(load.memory_bytes)} of memory free",
+    ]
+    is_short = load.memory_free_bytes < load.memory_bytes * MIN_MEMORY_SHARE
+    if load.disk_bytes is not None and load.disk_free_bytes is not None:
+        is_short = is_short or load.disk_free_bytes < MIN_DISK_BYTES
+        free, size = format_bytes(load.disk_free_bytes), format_bytes(load.disk_bytes)
+        facts.append(f"{free} of {size} free on the disk of the data")
+    return "system", _BAD if is_short else _OK, ", ".join(facts)
 
 
 def _unknown(*names: str) -> Iterator[_Part]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncIterator
 
+    from pydantic import SecretStr
+
     from dagmaster.adapters.oidc import OidcVerifier
     from dagmaster.adapters.oidc_login import OidcLogin
     from dagmaster.adapters.storage.router import ObjectStorage
@@ -177,6 +179,10 @@ def make_rate_limiter(settings: Settings) -> RateLimiter | None:
     return RateLimiter(settings.rate_limit, settings.rate_burst or max(1, round(settings.rate_limit)))
 
 
+def _text_of(key: SecretStr | None) -> str | None:
+    return None if key is None else key.get_secret_value()
+
+
 class ServerService:
     """The HTTP API and the web page on one database, as a service.
 
@@ -212,6 +218,7 @@ class ServerService:
         from dagmaster.application.remote_tasks import RemoteTasks
         from dagmaster.application.worker_admission import WorkerQuotas
         from dagmaster.host.check_processes import CheckProcesses
+        from dagmaster.host.system_load import SystemProbe
         from dagmaster.http.app import create_app
         from dagmaster.http.server import HttpServer
         from dagmaster.http.services import HttpServices
@@ -247,7 +254,6 @@ class ServerService:
             tokens = make_token_verifier(self._settings)
             if tokens is not None:
                 stack.push_async_callback(tokens.close)
-            admin_key = self._settings.admin_key
             processes = CheckProcesses()
             stack.callback(processes.close)
             services = HttpServices(
@@ -268,12 +274,13 @@ class ServerService:
                 ),
                 tokens=tokens,
                 processes=processes,
+                system=SystemProbe(self._blob_dir),
                 rate_limiter=make_rate_limiter(self._settings),
                 failed_logins=self._settings.failed_logins,
                 allowed_hosts=allowed_hosts(self._settings),
                 streams_per_key=self._settings.streams_per_key,
                 metrics=self._metrics or ProcessMetrics(),
-                admin_key=None if admin_key is None else admin_key.get_secret_value(),
+                admin_key=_text_of(self._settings.admin_key),
             )
             site = Site(
                 Mode.DEV if self._is_dev else Mode.SERVER, login=make_browser_login(self._settings, tokens)

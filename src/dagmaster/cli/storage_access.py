@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagmaster.cli.errors import command_errors
-from dagmaster.cli.render.text import format_bytes
 from dagmaster.sdk.terminal import open_console
+from dagmaster.text_format import format_bytes
 
 if TYPE_CHECKING:
     import pathlib

@@ -18,6 +18,7 @@ from dagmaster.application.health import HealthMonitor
 from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.application.submission import SubmissionQueue
 from dagmaster.host.check_processes import CheckProcesses
+from dagmaster.host.system_load import SystemProbe
 from dagmaster.http.compiler_threads import CompilerThreads
 from dagmaster.http.live_streams import LiveStreams
 from dagmaster.http.rate_limits import RateLimiter
@@ -47,6 +48,8 @@ class HttpServices:
     metrics: ProcessMetrics = field(default_factory=ProcessMetrics, compare=False, repr=False)
     processes: CheckProcesses | None = field(default=None, compare=False, repr=False)
     """Where texts and inputs of callers are checked; without them, in threads."""
+    system: SystemProbe = field(default_factory=SystemProbe, compare=False, repr=False)
+    """The machine of the server, and the disk of its data."""
     admin_key: str | None = field(default=None, repr=False)
     """A key with the scope admin that is in no database."""
     health: HealthMonitor = field(init=False, compare=False, repr=False)
@@ -59,7 +62,7 @@ class HttpServices:
         return self.admin.changes
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "health", HealthMonitor(self.application, self.admin.schema))
+        object.__setattr__(self, "health", HealthMonitor(self.application, self.admin.schema, self.system))
         object.__setattr__(self, "live", LiveStreams(self.application, self.streams_per_key))
         object.__setattr__(self, "submissions", SubmissionQueue(self.application))
         compiler = CompilerThreads(self.processes)

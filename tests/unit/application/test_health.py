@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 
 from dagmaster.application import health
 from dagmaster.application.health import HealthMonitor
+from dagmaster.application.views import HealthState, SystemView
 from dagmaster.errors import DatabaseUnavailable
+from dagmaster.host import system_load
+from dagmaster.host.system_load import SystemLoad, SystemProbe
 from dagmaster.records.fleet import FleetCounts
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from dagmaster.store.postgres import schema_version
@@ -108,3 +112,64 @@ def test_a_database_that_accepts_no_connection_in_time_is_unavailable(monkeypatc
         server.close()
 
     asyncio.run(main())
+
+
+ROOMY = SystemLoad(4, 1.5, 8_000_000_000, 4_000_000_000, 100_000_000_000, 40_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("load", "state", "detail"),
+    [
+        (
+            ROOMY,
+            HealthState.HEALTHY,
+            "load 1.50 on 4 processors, 4.0 GB of 8.0 GB of memory free, 40.0 GB of",
+        ),
+        (ROOMY._replace(load_average=400.0), HealthState.HEALTHY, "load 400.00"),
+        (ROOMY._replace(disk_free_bytes=1_000_000), HealthState.UNHEALTHY, "1.0 MB of 100.0 GB free"),
+        (ROOMY._replace(memory_free_bytes=10_000_000), HealthState.UNHEALTHY, "10.0 MB of 8.0 GB of memory"),
+        (ROOMY._replace(disk_bytes=None, disk_free_bytes=None), HealthState.HEALTHY, "of memory free"),
+        (None, HealthState.UNKNOWN, "did not answer in time"),
+    ],
+)
+def test_the_machine_of_a_server_is_a_part_of_its_health(load, state, detail):
+    class FixedProbe(SystemProbe):
+        async def measure(self) -> SystemLoad | None:
+            return load  # type: ignore[no-any-return]
+
+    async def main() -> None:
+        view = await HealthMonitor(memory_application(), MemorySchemaAdmin(), FixedProbe()).check()
+        assert view.parts["system"].state is state
+        assert detail in view.parts["system"].detail
+        assert view.system == (None if load is None else SystemView(**load._asdict()))
+
+    asyncio.run(main())
+
+
+def test_the_disk_of_the_data_is_measured_before_the_directory_exists(tmp_path):
+    load = asyncio.run(SystemProbe(tmp_path / "not" / "yet").measure())
+    assert load is not None
+    assert load.disk_bytes
+    assert load.memory_bytes > load.memory_free_bytes > 0
+    assert load.cpu_count >= 1
+
+
+def test_a_disk_that_does_not_answer_holds_one_thread_and_no_answer(monkeypatch):
+    released, calls = threading.Event(), []
+
+    def hang(directory: Any) -> SystemLoad:
+        calls.append(directory)
+        released.wait()
+        return ROOMY
+
+    monkeypatch.setattr(system_load, "measure", hang)
+
+    async def main() -> None:
+        probe = SystemProbe(answer_seconds=0.01)
+        assert [await probe.measure(), await probe.measure()] == [None, None]
+        released.set()
+        probe = SystemProbe()
+        assert await probe.measure() == ROOMY
+
+    asyncio.run(main())
+    assert len(calls) == 2

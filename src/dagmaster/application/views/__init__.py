@@ -26,6 +26,7 @@ from dagmaster.application.views.health import (
     ReadinessView,
     SchemaVersionView,
     SchemaView,
+    SystemView,
 )
 from dagmaster.application.views.jobs import (
     BlockingReasonView,
@@ -233,6 +234,7 @@ __all__ = [
     "SubmissionPlanView",
     "SubmitOutcome",
     "SubmitResult",
+    "SystemView",
     "TaskNodeRecord",
     "TaskProgressView",
     "TaskRecord",

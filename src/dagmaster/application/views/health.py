@@ -28,15 +28,32 @@ class HealthPartView(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SystemView(Record):
+    """The machine of a server, and the disk of its data. `load_average`: of the last minute.
+
+    The disk is null for a process that has no data on a disk.
+    """
+
+    cpu_count: int
+    load_average: float
+    memory_bytes: int
+    memory_free_bytes: int
+    disk_bytes: int | None
+    disk_free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthView(Record):
     """The health of the system: that of its worst part.
 
-    `database_seconds`: how long the database took to answer.
+    `database_seconds`: how long the database took to answer. `system`: the machine of the server; null if it
+    does not say in time.
     """
 
     status: HealthState
     version: str
     database_seconds: float | None
+    system: SystemView | None = None
     parts: Mapping[str, HealthPartView]
 
 

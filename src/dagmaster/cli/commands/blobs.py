@@ -10,7 +10,6 @@ import click
 from dagmaster.cli.commands.blobs_write import put, rm
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import zone_option
-from dagmaster.cli.render.text import format_bytes
 from dagmaster.cli.storage_access import (
     format_blob,
     format_modified,
@@ -22,7 +21,7 @@ from dagmaster.cli.storage_access import (
 from dagmaster.errors import BlobNotFound
 from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.sdk.terminal import echo, echo_json
-from dagmaster.text_format import format_count
+from dagmaster.text_format import format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,6 @@ import click
 
 from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.cli.options import zone_option
-from dagmaster.cli.render.text import format_bytes
 from dagmaster.cli.storage_access import (
     format_blob,
     open_services,
@@ -27,7 +26,7 @@ from dagmaster.errors import BlobNotFound
 from dagmaster.sdk.command_line import data_dir_option
 from dagmaster.sdk.products import load, products
 from dagmaster.sdk.terminal import confirm, echo
-from dagmaster.text_format import format_count
+from dagmaster.text_format import format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,9 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.cli.render.text import format_bytes
 from dagmaster.ports.schema_admin import ROLES
-from dagmaster.text_format import format_count
+from dagmaster.text_format import format_bytes, format_count
 
 if TYPE_CHECKING:
     from dagmaster.ports.database_facts import (

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 DIM: Final = "bright_black"
 _SECONDS_A_MINUTE: Final = 60
 _HOURS_A_DAY: Final = 24
-_KILO: Final = 1000
 _EXACT_RATE: Final = 10
 """Lower rates have a decimal."""
 
@@ -41,15 +40,6 @@ def duration(seconds: float) -> str:
 
 def format_rate(rate: float) -> str:
     return f"{rate:,.0f}/s" if rate >= _EXACT_RATE else f"{rate:.1f}/s"
-
-
-def format_bytes(count: float) -> str:
-    """Format a number of bytes in decimal units."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < _KILO:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= _KILO
-    return f"{count:,.1f} TB"
 
 
 def format_exit(code: int) -> str:

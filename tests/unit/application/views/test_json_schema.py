@@ -415,6 +415,7 @@ def test_every_number_has_its_unit_and_every_time_its_name():
         "column",
     }
     counts |= {"completed", "pending", "failed", "skipped", "cancelled", "children", "before", "after"}
+    counts |= {"load_average"}
     counts |= {"alive", "jobs_claimed", "jobs_reclaimed", "turns", "results", "submitted", "success_rate"}
     counts |= {"jobs_checked", "nodes_checked", "events_checked", "counted_jobs"}
     counts |= {"batch", "pending_jobs", "total_jobs", "total_executions", "total_retries", "bucket_minutes"}
@@ -434,7 +435,9 @@ def test_every_number_has_its_unit_and_every_time_its_name():
         for key, value in schema["properties"].items():
             kinds = [value, *value.get("anyOf", ())]
             if any(kind.get("type") in ("integer", "number") for kind in kinds) and key not in counts:
-                assert key.endswith(("_seconds", "_total", "_finished", "_count", "percent")), f"{name}.{key}"
+                assert key.endswith(("_seconds", "_total", "_finished", "_count", "_bytes", "percent")), (
+                    f"{name}.{key}"
+                )
             if any(kind.get("format") == "date-time" for kind in kinds):
                 assert key.endswith("_at") or key in ("at", "since", "until"), f"{name}.{key}"
             if key.endswith("_id"):
