@@ -12,8 +12,9 @@ import click
 
 from dagmaster.cli.errors import command_errors
 from dagmaster.client.system import LocalSystem, RemoteSystem, current_user
-from dagmaster.errors import SchemaVersionMismatch
+from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch, ServerUnavailable
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.text_format import format_seconds
 
 if TYPE_CHECKING:
     import pathlib
@@ -49,11 +50,13 @@ class Session(Protocol):
         *,
         migrate: bool = False,
         part: Part = Part.APPLICATION,
+        answer_seconds: float | None = None,
     ) -> T:
         """Run something with the system.
 
-        `migrate`: create the tables of an embedded database: it belongs to this machine, and its first user
-        creates them. `part`: what the functions take as their first argument.
+        `answer_seconds`: raise if there is no answer by then. `migrate`: create the tables of an embedded
+        database: it belongs to this machine, and its first user creates them. `part`: what the functions take
+        as their first argument.
         """
 
 
@@ -69,10 +72,18 @@ def open_session(data_dir: pathlib.Path | None) -> Iterator[Session]:
         yield session
 
 
-def on_system(data_dir: pathlib.Path | None, work: Callable[[System], Awaitable[T]]) -> T:
-    """Run something with the server, or with the application layer of the database."""
+def on_system(
+    data_dir: pathlib.Path | None,
+    work: Callable[[System], Awaitable[T]],
+    *,
+    answer_seconds: float | None = None,
+) -> T:
+    """Run something with the server, or with the application layer of the database.
+
+    `answer_seconds`: raise if there is no answer by then.
+    """
     with open_session(data_dir) as session:
-        return session.run(work)
+        return session.run(work, answer_seconds=answer_seconds)
 
 
 # ── A database ──
@@ -106,13 +117,26 @@ class DatabaseSession:
         *,
         migrate: bool = False,
         part: Part = Part.APPLICATION,
+        answer_seconds: float | None = None,
     ) -> T:
         """Run something with the application layer, or another part."""
         results: list[T] = []
 
         async def run() -> None:
-            async with self._opened(part, migrate=migrate and self.config.is_embedded) as first:
-                results.append(await work(LocalSystem(first)))
+            timeout = asyncio.timeout(answer_seconds)
+            try:
+                async with (
+                    timeout,
+                    self._opened(part, migrate=migrate and self.config.is_embedded) as first,
+                ):
+                    results.append(await work(LocalSystem(first)))
+            except TimeoutError as error:
+                if answer_seconds is None or not timeout.expired():
+                    raise
+                raise DatabaseUnavailable(
+                    f"the database did not answer within {format_seconds(answer_seconds)}: check its"
+                    " address, its load and its locks"
+                ) from error
 
         # Not returned by the task: asyncio.run formats its result when it resets the signal handler, for a
         # second if that is a view of 100,000 nodes (CPython 3.11).
@@ -223,11 +247,26 @@ class RemoteSession:
         *,
         migrate: bool = False,  # noqa: ARG002 - a server migrates only when it is asked to
         part: Part = Part.APPLICATION,  # noqa: ARG002 - a server has all of it
+        answer_seconds: float | None = None,
     ) -> T:
         from dagmaster.client.async_client import AsyncClient
+        from dagmaster.client.retries import Retries
+
+        # One that is to answer soon is asked once.
+        retries = None if answer_seconds is None else Retries(attempts=1)
 
         async def run() -> T:
-            async with AsyncClient(self.server.url, self.server.key) as client:
-                return await work(RemoteSystem(client))
+            async with AsyncClient(self.server.url, self.server.key, retries=retries) as client:
+                timeout = asyncio.timeout(answer_seconds)
+                try:
+                    async with timeout:
+                        return await work(RemoteSystem(client))
+                except TimeoutError as error:
+                    if not timeout.expired():
+                        raise
+                    raise ServerUnavailable(
+                        f"the server at {self.server.url} did not answer within"
+                        f" {format_seconds(answer_seconds or 0)}"
+                    ) from error
 
         return asyncio.run(run())

@@ -40,6 +40,10 @@ CACHE_SECONDS: Final = 5.0
 """How long a key is used or rejected without asking the store: a revoked one works this long."""
 USED_SECONDS: Final = 60.0
 """How often the use of keys is stored: all that were used since, in one statement."""
+KNOWN_SECONDS: Final = 0.8
+"""How long the look-up of a caller may take that was found before: then it is used as it was."""
+PROMPT_PATHS: Final = frozenset({"/metrics", "/api/v1/fleet"})
+"""What answers within seconds whatever the database does. An unknown caller waits no longer there."""
 MAX_CACHED: Final = 10_000
 MAX_REJECTED: Final = 1_000
 SESSION_COOKIE: Final = "dagmaster_session"
@@ -175,13 +179,16 @@ class KeyChecker:
 
     async def _find(self, digest: str, now: float, find: Callable[[float], Awaitable[_Cached]]) -> _Cached:
         known = self._cache.get(digest)
+        if known is not None and known.ends_at <= time.time():
+            known = None
         try:
-            cached = await find(now)
+            async with asyncio.timeout(None if known is None else KNOWN_SECONDS):
+                cached = await find(now)
         except ApiKeyRejected:
             self._reject(digest, now)
             raise
-        except DatabaseUnavailable:
-            if known is None or known.ends_at <= time.time():
+        except (DatabaseUnavailable, TimeoutError):
+            if known is None:
                 raise
             # A known caller can still ask for the health of the system.
             return known
@@ -269,7 +276,11 @@ async def find_own_job(connection: HTTPConnection, caller: Caller, job_id: str) 
 async def find_allowed(connection: HTTPConnection, credential: Credential, need: Need) -> Caller:
     """Return who has a credential that may be used now, as it may use the route; raise why it may not."""
     checker: KeyChecker = connection.app.state.keys
-    caller = await _authenticate(connection, credential, lambda: checker.find(credential))
+    try:
+        async with asyncio.timeout(2 * KNOWN_SECONDS if connection.url.path in PROMPT_PATHS else None):
+            caller = await _authenticate(connection, credential, lambda: checker.find(credential))
+    except TimeoutError as error:
+        raise DatabaseUnavailable("the database did not answer while the key was looked up") from error
     limiter: RateLimiter | None = connection.app.state.rate_limiter
     if limiter is not None:
         allowance = limiter.take(caller.key_id)

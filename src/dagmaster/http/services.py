@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from dagmaster.application.context import Application
 from dagmaster.application.database_admin import DatabaseAdmin
+from dagmaster.application.fleet_monitor import FleetMonitor
 from dagmaster.application.health import HealthMonitor
 from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.application.submission import SubmissionQueue
@@ -53,6 +54,7 @@ class HttpServices:
     admin_key: str | None = field(default=None, repr=False)
     """A key with the scope admin that is in no database."""
     health: HealthMonitor = field(init=False, compare=False, repr=False)
+    fleet: FleetMonitor = field(init=False, compare=False, repr=False)
     live: LiveStreams = field(init=False, compare=False, repr=False)
     submissions: SubmissionQueue = field(init=False, compare=False, repr=False)
     compiler: CompilerThreads = field(init=False, compare=False, repr=False)
@@ -63,6 +65,7 @@ class HttpServices:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "health", HealthMonitor(self.application, self.admin.schema, self.system))
+        object.__setattr__(self, "fleet", FleetMonitor(self.application))
         object.__setattr__(self, "live", LiveStreams(self.application, self.streams_per_key))
         object.__setattr__(self, "submissions", SubmissionQueue(self.application))
         compiler = CompilerThreads(self.processes)

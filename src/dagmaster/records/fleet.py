@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from dagmaster.engine.diagnosis.context import QueueState
 from dagmaster.json_types import JsonObject
-from dagmaster.records.record import INTERNAL, Record, shown
+from dagmaster.records.record import INTERNAL, Record, Timestamp, shown
 
 
 class FleetCounts(NamedTuple):
@@ -200,10 +200,14 @@ class QueueRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRecord(Record):
-    """Orchestrators and workers that are alive or left within the last hour, and queues with tasks."""
+    """Orchestrators and workers that are alive or left within the last hour, and queues with tasks.
+
+    `read_at`: when a server read this, if the database does not answer now; null: it was read now.
+    """
 
     orchestrators: tuple[OrchestratorRecord, ...]
     workers: tuple[WorkerRecord, ...]
     queues: tuple[QueueRecord, ...]
     unowned_jobs: int
+    read_at: Timestamp | None = None
     stale_tasks: StaleTasks = field(default=NO_STALE_TASKS, metadata=INTERNAL)

@@ -124,6 +124,11 @@ METRICS: Final = {
             "dagmaster_database_seconds", "server", "How long it took to read these values from the database."
         ),
         Metric(
+            "dagmaster_database_scrape_stale_seconds",
+            "server",
+            "0, or how old these values are, if the database does not answer.",
+        ),
+        Metric(
             "dagmaster_http_credentials_rejected_total",
             "server",
             "Keys, tokens and sessions that were not valid, or were not looked up since too many were not.",

@@ -140,10 +140,12 @@ class Terminal:
         *,
         migrate: bool = False,
         part: Part = Part.APPLICATION,
+        answer_seconds: float | None = None,
     ) -> Any:
         """Run something on the stores, as a session on a database does."""
         services = self.server.services
         assert migrate in (True, False)
+        assert answer_seconds is None or answer_seconds > 0
 
         parts = {Part.KEYS: services.keys, Part.CHANGES: services.audit, Part.DATABASE: services.admin}
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from dagmaster.http import auth
 from dagmaster.telemetry.prometheus import ProcessMetrics
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import finished
 from tests.unit.http.api_client import opened_api
 from tests.unit.http.test_metrics_api import CANARY, FLOW, halve
@@ -42,6 +44,55 @@ def test_a_server_shows_the_fleet_and_its_requests_by_route():
             labels = "{'method': 'GET', 'route': '/jobs/{job_id}', 'status': '404'}"
             assert values[f"dagmaster_http_request_duration_seconds_count{labels}"] == 1
             assert not re.search(r"wp-admin|/123", answer.text)
+
+    asyncio.run(main())
+
+
+def test_what_was_read_last_is_shown_as_stale_while_the_database_does_not_answer(monkeypatch):
+    monkeypatch.setattr(auth, "CACHE_SECONDS", -1.0)
+    monkeypatch.setattr(auth, "KNOWN_SECONDS", 0.05)
+
+    async def main() -> None:
+        async with opened_api() as api:
+            services = api.services
+            assert (await api.get("/api/v1/workflows")).status_code == 200
+            monkeypatch.setattr(services.fleet, "_answer_seconds", 0.05)
+            is_released, read = asyncio.Event(), services.application.read.fleet
+
+            async def hang(*_: Any) -> Any:
+                await is_released.wait()
+                return await read()
+
+            find = services.keys.find
+            monkeypatch.setattr(services.application.read, "fleet", hang)
+            never_read = samples((await api.get("/metrics")).text)
+            assert never_read["dagmaster_database_up"] == 0
+            assert "dagmaster_workers_active" not in never_read
+            problem = await api.get("/api/v1/fleet")
+            assert (problem.status_code, problem.json()["code"]) == (503, "database_unavailable")
+            is_released.set()
+            monkeypatch.setattr(services.fleet, "_answer_seconds", PATIENCE_SECONDS)
+            fresh = (await api.get("/api/v1/fleet")).json()
+            assert fresh["read_at"] is None
+            values = samples((await api.get("/metrics")).text)
+            assert values["dagmaster_database_up"] == 1
+            assert values["dagmaster_database_scrape_stale_seconds"] == 0
+            # From here on, neither the fleet nor the keys are read.
+            is_released.clear()
+            monkeypatch.setattr(services.fleet, "_answer_seconds", 0.05)
+            monkeypatch.setattr(services.keys, "find", hang)
+            values = samples((await api.get("/metrics")).text)
+            assert values["dagmaster_database_up"] == 0
+            assert values["dagmaster_database_scrape_stale_seconds"] > 0
+            assert values["dagmaster_workers_active"] == 1
+            stale = (await api.get("/api/v1/fleet")).json()
+            assert stale["read_at"] is not None
+            assert {**stale, "read_at": None}.keys() == fresh.keys()
+            # A key that was never seen cannot be checked: that is said.
+            stranger = {"Authorization": f"Bearer dm_{0:012}_{'a' * 43}"}
+            assert (await api.http.get("/metrics", headers=stranger)).status_code == 503
+            monkeypatch.setattr(services.keys, "find", find)
+            is_released.set()
 
     asyncio.run(main())
 

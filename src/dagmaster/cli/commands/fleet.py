@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views import FleetRecord
     from dagmaster.client.system import System
+
+ANSWER_SECONDS: Final = 2.5
+"""How long an operator waits for a database or a server that does not answer."""
 
 
 @click.group(
@@ -39,7 +42,8 @@ def fleet(context: click.Context, *, as_json: bool, data_dir: pathlib.Path | Non
     A worker may have claimed more tasks than it runs: these are prefetched. A queue with tasks that no live
     worker serves is marked. Services that died within the last hour, or stopped and left what no other one
     has taken over, are listed below. One that died did not release its jobs or tasks: their number, and what
-    became of them, is shown next to it.
+    became of them, is shown next to it. If the database does not answer, a server (--url) shows what it read
+    last, and since when.
 
     \b
     Examples:
@@ -55,7 +59,7 @@ def fleet(context: click.Context, *, as_json: bool, data_dir: pathlib.Path | Non
 
         return await system.call(queries.fleet)
 
-    view = on_system(data_dir, query)
+    view = on_system(data_dir, query, answer_seconds=ANSWER_SECONDS)
     if as_json:
         echo_json(view.to_dict())
         return COMPLETED

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dagmaster.application.left_services import is_settled, left_seconds
 from dagmaster.application.views import LeftJobsRecord, WorkerRecord
-from dagmaster.cli.render.text import DIM
+from dagmaster.cli.render.text import DIM, local_time
 from dagmaster.ports.recycle_reasons import REASON_SENTENCES
 from dagmaster.text_format import age, format_count, format_list
 
@@ -32,6 +32,8 @@ _TASKS_NOW: Final = {
 
 def fleet_page(fleet: FleetRecord) -> Iterator[RenderableType]:
     """Draw the live orchestrators and workers, the queues, and services that stopped or died recently."""
+    if fleet.read_at is not None:
+        yield Text(f"as of {local_time(fleet.read_at)}, the database does not answer", style="bold red")
     orchestrators = [service for service in fleet.orchestrators if service.is_alive]
     workers = [service for service in fleet.workers if service.is_alive]
     yield _title("orchestrators", len(orchestrators))

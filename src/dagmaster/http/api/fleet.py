@@ -10,7 +10,6 @@ from starlette.responses import JSONResponse
 
 from dagmaster.application.commands.drain import MAX_GRACE_SECONDS, drain_service, undrain_service
 from dagmaster.application.queries.fleet import (
-    fleet,
     list_orchestrators,
     list_queues,
     list_workers,
@@ -18,7 +17,7 @@ from dagmaster.application.queries.fleet import (
 )
 from dagmaster.http.parameters import Cursor, Limit
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import App, Caller
+from dagmaster.http.services import App, Caller, Services
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("fleet")
@@ -41,9 +40,9 @@ class DrainBody(Body):
 
 
 @routes.get("/fleet", Scope.READ, "FleetView")
-async def whole_fleet(app: App) -> JSONResponse:
-    """Show orchestrators, workers and queues."""
-    return JSONResponse((await fleet(app)).to_dict())
+async def whole_fleet(services: Services) -> JSONResponse:
+    """Show orchestrators, workers and queues; those that were read last if the database does not answer."""
+    return JSONResponse((await services.fleet.snapshot()).record.to_dict())
 
 
 @routes.post("/fleet/{service_id}/drain", Scope.OPERATE, "DrainResult")

@@ -16,6 +16,7 @@ from dagmaster.cli.render.fleet_page import fleet_page
 from dagmaster.cli.render.job_page import job_page
 from dagmaster.cli.render.jobs_table import jobs_table
 from dagmaster.cli.render.node_page import node_page
+from dagmaster.cli.render.text import local_time
 from dagmaster.cli.render.why_page import job_why_page, node_why_page
 from dagmaster.cli.render.workflow_page import workflow_page
 from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus
@@ -197,6 +198,12 @@ def test_an_explanation_fits_eighty_columns_and_counts_the_other_nodes():
 def fleet_text(*workers: Any, unowned: int = 0, queues: Any = (A_QUEUE,), width: int = 120) -> str:
     record = FleetRecord(orchestrators=(), workers=workers, queues=queues, unowned_jobs=unowned)
     return drawn(*fleet_page(run(fleet(an_application(FakeReadStore(fleet_record=record))))), width=width)
+
+
+def test_a_fleet_that_was_read_before_says_so_first():
+    record = FleetRecord(orchestrators=(), workers=(), queues=(), unowned_jobs=0, read_at=1_000_000.0)
+    first = drawn(*fleet_page(record)).splitlines()[0]
+    assert first == f"as of {local_time(1_000_000.0)}, the database does not answer"
 
 
 LEFT = LeftTasksRecord(tasks=12, not_reclaimed=0, now={"finished": 3})
