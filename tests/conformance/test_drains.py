@@ -271,10 +271,10 @@ async def test_an_orchestrator_that_expired_keeps_the_request_until_it_is_undrai
 async def test_services_that_drain_are_alive_and_not_counted_among_those_that_claim(world):
     client, reader = await world.client(), await world.reader()
     orchestrator, worker = await world.orchestrator(), await world.worker()
-    assert await reader.fleet_counts() == (1, 1, 0)
+    assert await reader.fleet_counts() == (1, 1, 0, 0)
     for service_id in (str(orchestrator.owner_id), str(worker.worker_id)):
         assert await client.drain(service_id)
-    assert await reader.fleet_counts() == (0, 0, 1)
+    assert await reader.fleet_counts() == (0, 0, 1, 0)
     fleet = await reader.fleet()
     assert [(one.is_alive, one.is_draining) for one in (*fleet.orchestrators, *fleet.workers)] == [
         (True, True)

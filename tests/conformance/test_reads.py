@@ -1073,12 +1073,14 @@ async def test_a_version_keeps_its_time_of_publishing_until_its_content_changes(
 
 async def test_live_and_dead_services_are_distinguished(world):
     reader = await world.reader()
-    assert await reader.fleet_counts() == (0, 0, 0)
+    assert await reader.fleet_counts() == (0, 0, 0, 0)
     owner, dead = await world.orchestrator(), await world.orchestrator()
     worker, gone = await world.worker("q"), await world.worker()
     await world.silence(dead, 100.0)
     await world.silence(gone, 100.0)
-    assert await reader.fleet_counts() == (1, 1, 0)
+    assert await reader.fleet_counts() == (1, 1, 0, 0)
+    await owner.heartbeat({"database_condition": "database_disk_full"})
+    assert await reader.fleet_counts() == (1, 1, 0, 1)
     assert (reader.lease_seconds, reader.worker_lease_seconds) == (15.0, 6.0)
     fleet = await reader.fleet()
     assert {each.orchestrator_id: (each.is_alive, each.has_died) for each in fleet.orchestrators} == {

@@ -16,9 +16,10 @@ from dagmaster.application.views.health import (
     ReadinessView,
     SystemView,
 )
-from dagmaster.errors import DagmasterError
+from dagmaster.errors import DagmasterError, DatabaseUnavailable, SecretsKeyMissing, SecretsKeyWrong
 from dagmaster.host.system_load import SystemProbe
-from dagmaster.text_format import format_bytes, format_count
+from dagmaster.ports.database_conditions import condition_of
+from dagmaster.text_format import format_bytes, format_count, format_list
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -26,10 +27,18 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.host.system_load import SystemLoad
     from dagmaster.ports.schema_admin import SchemaAdmin, SchemaState
-    from dagmaster.records.fleet import FleetRecord, OrchestratorRecord, StaleTasks, WorkerRecord
+    from dagmaster.records.fleet import (
+        FleetRecord,
+        OrchestratorRecord,
+        ServiceRecord,
+        StaleTasks,
+        WorkerRecord,
+    )
 
-READY_PARTS: Final = ("database", "schema", "orchestrators")
-"""What a submitted job needs in order to be stored and decided."""
+READY_PARTS: Final = ("database", "schema", "secrets_key", "orchestrators")
+"""What a submitted job needs in order to be stored, also with secret inputs, and decided."""
+ANSWER_SECONDS: Final = 3.0
+"""How long the database may take to say what services and keys there are."""
 READY_SECONDS: Final = 1.0
 """How long an answer about readiness is used: anyone may ask, and as often as they like."""
 _OK, _BAD = HealthState.HEALTHY, HealthState.UNHEALTHY
@@ -38,7 +47,7 @@ MIN_DISK_BYTES: Final = 256 * 1024 * 1024
 MIN_MEMORY_SHARE: Final = 0.03
 _READ_ONLY: Final = "read-only: this is a standby, or a server that is set to read-only"
 _Part = tuple[str, HealthState, str]
-_FLEET_PARTS: Final = ("orchestrators", "workers", "queues", "stale_tasks")
+_FLEET_PARTS: Final = ("orchestrators", "workers", "queues", "stale_tasks", "secrets_key")
 
 
 class HealthMonitor:
@@ -90,12 +99,25 @@ class HealthMonitor:
 
     async def _check_fleet(self) -> list[_Part]:
         record = await self._app.read.fleet()
-        return [*_fleet_parts(describe_queues(record)), _check_stale_tasks(record.stale_tasks)]
+        parts = [*_fleet_parts(describe_queues(record)), _check_stale_tasks(record.stale_tasks)]
+        alive = [one for one in (*record.orchestrators, *record.workers) if one.is_alive]
+        conditions = describe_conditions(alive)
+        return [*parts, ("database", _BAD, conditions)] if conditions else parts
 
     async def _count_orchestrators(self) -> list[_Part]:
         """Check what readiness needs, by counts: the whole fleet has the tasks of every queue."""
         counts = await self._app.read.fleet_counts()
-        return [_services_part("orchestrators", counts.orchestrators, counts.draining_orchestrators)]
+        parts = [_services_part("orchestrators", counts.orchestrators, counts.draining_orchestrators)]
+        hindered = counts.hindered_orchestrators
+        return [*parts, ("database", _BAD, f"{hindered} orchestrators cannot write")] if hindered else parts
+
+    async def _check_secrets_key(self) -> _Part:
+        """Check the key of secret inputs, if this installation has one."""
+        try:
+            await self._app.vault.check()
+        except (SecretsKeyMissing, SecretsKeyWrong) as error:
+            return "secrets_key", _BAD, str(error)
+        return "secrets_key", _OK, "usable, or no secret input was ever stored"
 
     async def _check_parts(self, check_services: Callable[[], Awaitable[list[_Part]]]) -> list[_Part]:
         asked_at = time.monotonic()
@@ -109,9 +131,14 @@ class HealthMonitor:
         if not schema.is_usable:
             return [*parts, *_unknown(*_FLEET_PARTS)]
         try:
-            return [*parts, *await check_services()]
+            async with asyncio.timeout(ANSWER_SECONDS):
+                checked = [*parts, *await check_services(), await self._check_secrets_key()]
         except DagmasterError as error:
             return [("database", _BAD, error.code), parts[1], *_unknown(*_FLEET_PARTS)]
+        except TimeoutError:
+            return [("database", _BAD, DatabaseUnavailable.code), parts[1], *_unknown(*_FLEET_PARTS)]
+        # What a service met is later in the list, and counts.
+        return list({part[0]: part for part in checked}.values())
 
 
 def check_system(load: SystemLoad | None) -> _Part:
@@ -133,6 +160,16 @@ def check_system(load: SystemLoad | None) -> _Part:
 def _unknown(*names: str) -> Iterator[_Part]:
     for name in names:
         yield name, HealthState.UNKNOWN, "it cannot be read from the database"
+
+
+def describe_conditions(services: Iterable[ServiceRecord]) -> str:
+    """Return which conditions of the database live services met lately, and which services; empty: none."""
+    met: dict[str, list[str]] = {}
+    for one in services:
+        condition = condition_of(one.counters)
+        if condition is not None:
+            met.setdefault(condition, []).append(one.place)
+    return "; ".join(f"{condition} (as met by {format_list(places)})" for condition, places in met.items())
 
 
 def _check_schema(schema: SchemaState) -> _Part:

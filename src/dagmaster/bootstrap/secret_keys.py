@@ -37,14 +37,8 @@ def make_vault(config: DatabaseConfig, settings: ClientSettings | Settings) -> K
 
 
 async def check_secrets_key(config: DatabaseConfig, settings: ClientSettings | Settings) -> None:
-    """Raise if the database has a key for secret inputs, and this process does not have it.
-
-    The role of a worker cannot read the registry: its tasks tell a wrong key (`secret_unreadable`).
-    """
-    from dagmaster.errors import StatementFailed
-
-    with contextlib.suppress(StatementFailed):
-        await make_vault(config, settings).check()
+    """Raise if the database has a key for secret inputs, and this process does not have it."""
+    await make_vault(config, settings).check()
 
 
 @contextlib.asynccontextmanager

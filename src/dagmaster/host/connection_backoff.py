@@ -7,9 +7,10 @@ starts and when no call has met it for a while, however often calls succeed in b
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dagmaster.errors import DatabaseDiskFull, DatabaseReadOnly
+from dagmaster.errors import DagmasterError
+from dagmaster.ports.database_conditions import CONDITION_SENTENCES
 from dagmaster.ports.default_settings import RECONNECT_MAX_SECONDS
 
 if TYPE_CHECKING:
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 FIRST_SECONDS: Final = 0.1
 QUIET_SECONDS: Final = 60.0
 """How long no call must have met a condition until it is over."""
-_CONDITIONS: Final = frozenset({DatabaseDiskFull, DatabaseReadOnly})
 
 
 class _Condition(NamedTuple):
     """A condition of the database that fails some calls, and when a call met it last."""
 
     kind: type[Exception]
+    code: str
     message: str
     met_at: float
     delay: float
@@ -54,14 +55,21 @@ class ConnectionBackoff:
     def on_failure(self, error: Exception) -> float:
         """Record a failed call; return the seconds to wait before the next try."""
         self.failures += 1
-        if type(error) in _CONDITIONS:
+        if isinstance(error, DagmasterError) and error.code in CONDITION_SENTENCES:
             return self._on_condition(error)
         if not self._delay:
             self._logger.warning("%s; retrying with backoff", error)
         self._delay = min(max(self._delay * 2, FIRST_SECONDS), self._max_seconds)
         return self._delay
 
-    def _on_condition(self, error: Exception) -> float:
+    def counters(self) -> dict[str, Any]:
+        """Return what heartbeats say of a condition that calls have met lately."""
+        condition = self._condition
+        if condition is None or self._clock() - condition.met_at >= QUIET_SECONDS:
+            return {}
+        return {"database_condition": condition.code}
+
+    def _on_condition(self, error: DagmasterError) -> float:
         """Record a call that met a condition; the delay grows until it is over."""
         known, now = self._condition, self._clock()
         is_new = known is None or known.kind is not type(error) or now - known.met_at >= QUIET_SECONDS
@@ -69,7 +77,7 @@ class ConnectionBackoff:
             self._logger.warning("%s; retrying with backoff", error)
         last = 0.0 if known is None or is_new else known.delay
         delay = min(max(last * 2, FIRST_SECONDS), self._max_seconds)
-        self._condition = _Condition(type(error), str(error), now, delay)
+        self._condition = _Condition(type(error), error.code, str(error), now, delay)
         return delay
 
     def on_disconnect(self) -> None:

@@ -28,7 +28,12 @@ async def livez() -> JSONResponse:
 
 @routes.get("/readyz", None, "ReadinessView", same={503: "A part that jobs need is missing."})
 async def readyz(services: Services) -> JSONResponse:
-    """Answer 200 if the database is reachable, its schema current and an orchestrator alive, else 503."""
+    """Answer 200 if jobs can be submitted and run, else 503; `failing` names the parts that prevent it.
+
+    `database`: it is reachable and can be written to (no standby, no full disk). `schema`: it can be used by
+    this version. `secrets_key`: this server has the key of secret inputs, if the installation has one.
+    `orchestrators`: one is alive, and does not drain.
+    """
     view = await services.health.check_readiness()
     return _answer(view, is_good=view.is_ready)
 

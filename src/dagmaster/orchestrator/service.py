@@ -177,7 +177,8 @@ class Orchestrator:
     async def _heartbeat(self) -> None:
         # `jobs why` reads the quarantined jobs from the database, not from this process.
         quarantined = dict(islice(self._quarantined.items(), MAX_REPORTED))
-        counters = {**self.counters, "jobs": len(self.jobs), "quarantined": quarantined}
+        state = self._backoff.counters()
+        counters = {**self.counters, **state, "jobs": len(self.jobs), "quarantined": quarantined}
         if self._drain.follow(is_requested=await self.store.heartbeat(counters)):
             self._wake("jobs")
 

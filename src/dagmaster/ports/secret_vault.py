@@ -67,6 +67,12 @@ class SecretVault(Protocol):
         Raise `SecretsKeyMissing` or `SecretsKeyWrong` if this process cannot seal.
         """
 
+    async def check(self) -> None:
+        """Raise `SecretsKeyMissing` or `SecretsKeyWrong` if the installation has a key, and not this process.
+
+        Of a process whose database user may not read the registry, nothing is known: it passes.
+        """
+
     def seal(self, owner: InputOwner, name: str, value: JsonValue) -> JsonObject:
         """Return a value as it is stored, after `prepare`."""
 
@@ -86,6 +92,9 @@ class ClosedVault:
     async def prepare(self) -> None:
         """Raise `SecretsKeyMissing`: nothing can be sealed."""
         raise SecretsKeyMissing
+
+    async def check(self) -> None:
+        """Pass: this process knows no registry."""
 
     def seal(self, _owner: InputOwner, _name: str, _value: JsonValue) -> JsonObject:
         raise SecretsKeyMissing

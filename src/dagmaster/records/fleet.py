@@ -14,12 +14,14 @@ from dagmaster.records.record import INTERNAL, Record, Timestamp, shown
 class FleetCounts(NamedTuple):
     """How many orchestrators and workers are alive and claim.
 
-    Those that drain are alive, and claim nothing.
+    Those that drain are alive, and claim nothing. `hindered_orchestrators`: live ones that lately met a
+    condition of the database in which they cannot write.
     """
 
     orchestrators: int
     workers: int
     draining_orchestrators: int = 0
+    hindered_orchestrators: int = 0
 
 
 class QueueBacklog(NamedTuple):

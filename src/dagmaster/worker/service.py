@@ -424,7 +424,7 @@ class Worker:
     def _heartbeat_counters(self) -> JsonObject:
         limit = 0 if self._processes is None else self._processes.limit
         return heartbeat_counters(
-            self.counters | self.recycling.counters(),
+            self.counters | self.recycling.counters() | self._backoff.counters(),
             len(self._running_seconds()),
             limit,
             self.held.in_processes,

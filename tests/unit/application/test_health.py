@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from dataclasses import replace
 from typing import Any
@@ -10,15 +11,19 @@ from typing import Any
 import pytest
 
 from dagmaster.application import health
-from dagmaster.application.health import HealthMonitor
+from dagmaster.application.health import HealthMonitor, describe_conditions
 from dagmaster.application.views import HealthState, SystemView
-from dagmaster.errors import DatabaseUnavailable
+from dagmaster.errors import DatabaseDiskFull, DatabaseUnavailable, SecretsKeyMissing, SecretsKeyWrong
 from dagmaster.host import system_load
+from dagmaster.host.connection_backoff import QUIET_SECONDS, ConnectionBackoff
 from dagmaster.host.system_load import SystemLoad, SystemProbe
-from dagmaster.records.fleet import FleetCounts
+from dagmaster.ports.secret_vault import ClosedVault
+from dagmaster.records.fleet import FleetCounts, FleetRecord
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from dagmaster.store.postgres import schema_version
+from dagmaster.ui.pages.fleet import fleet_page
 from tests.unit.application.memory_application import memory_application
+from tests.unit.ui.test_fleet_pages import a_fleet, a_worker
 
 
 class CountedReads:
@@ -28,10 +33,11 @@ class CountedReads:
 
     def __init__(self) -> None:
         self.reads = 0
+        self.counts = FleetCounts(1, 0)
 
     async def fleet_counts(self) -> FleetCounts:
         self.reads += 1
-        return FleetCounts(1, 0)
+        return self.counts
 
 
 class SlowSchema(MemorySchemaAdmin):
@@ -173,3 +179,72 @@ def test_a_disk_that_does_not_answer_holds_one_thread_and_no_answer(monkeypatch)
 
     asyncio.run(main())
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("counts", "error", "failing"),
+    [
+        (FleetCounts(1, 0), None, ()),
+        (FleetCounts(0, 0, draining_orchestrators=1), None, ("orchestrators",)),
+        (FleetCounts(1, 0, hindered_orchestrators=1), None, ("database",)),
+        (FleetCounts(1, 0), SecretsKeyMissing(), ("secrets_key",)),
+        (FleetCounts(1, 0), SecretsKeyWrong(), ("secrets_key",)),
+        (FleetCounts(0, 0), SecretsKeyWrong(), ("secrets_key", "orchestrators")),
+    ],
+)
+def test_readiness_names_every_part_that_fails(monkeypatch, counts, error, failing):
+    class Vault(ClosedVault):
+        async def check(self) -> None:
+            if error is not None:
+                raise error
+
+    async def main() -> None:
+        monitor, schema, reads, _ = a_monitor(monkeypatch)
+        monitor._app = replace(monitor._app, vault=Vault())
+        reads.counts = counts
+        schema.gate.set()
+        view = await monitor.check_readiness()
+        assert (view.is_ready, view.failing) == (not failing, failing)
+
+    asyncio.run(main())
+
+
+def test_a_database_that_does_not_say_what_services_there_are_is_not_ready(monkeypatch):
+    monkeypatch.setattr(health, "ANSWER_SECONDS", 0.01)
+
+    async def main() -> None:
+        monitor, schema, reads, _ = a_monitor(monkeypatch)
+        schema.gate.set()
+        reads.fleet_counts = asyncio.Event().wait
+        assert (await monitor.check_readiness()).failing == (
+            "database",
+            "secrets_key",
+            "orchestrators",
+        )
+
+    asyncio.run(main())
+
+
+def test_a_full_disk_that_a_service_meets_is_shown_by_health_and_fleet():
+    now = [0.0]
+    backoff = ConnectionBackoff(logging.getLogger("test"), clock=lambda: now[0])
+    backoff.on_failure(DatabaseDiskFull("the disk of the database is full: free some space"))
+    backoff.on_success()
+    full = a_worker(counters={**backoff.counters()})
+    sentence = "the disk of the database is full (as met by h:7)"
+    assert describe_conditions([full, a_worker()]) == sentence
+    assert fleet_page(a_fleet(full)).warning == sentence
+    assert fleet_page(a_fleet(a_worker())).warning == ""
+
+    class Reads(CountedReads):
+        async def fleet(self) -> FleetRecord:
+            return a_fleet(full)
+
+    async def main() -> None:
+        app: Any = replace(memory_application(), read=Reads())  # type: ignore[arg-type]
+        part = (await HealthMonitor(app, MemorySchemaAdmin()).check()).parts["database"]
+        assert (part.state, part.detail) == (HealthState.UNHEALTHY, sentence)
+
+    asyncio.run(main())
+    now[0] += QUIET_SECONDS
+    assert backoff.counters() == {}

@@ -11,6 +11,7 @@ from rich.text import Text
 from dagmaster.application.left_services import is_settled, left_seconds
 from dagmaster.application.views import LeftJobsRecord, WorkerRecord
 from dagmaster.cli.render.text import DIM, local_time
+from dagmaster.ports.database_conditions import condition_of
 from dagmaster.ports.recycle_reasons import REASON_SENTENCES
 from dagmaster.text_format import age, format_count, format_list
 
@@ -95,6 +96,9 @@ def _host(service: OrchestratorRecord | WorkerRecord) -> Text:
     recycling = REASON_SENTENCES.get(str(service.counters.get("recycling")))
     if recycling is not None:
         host.append(f" {recycling}, restarts", style="red")
+    condition = condition_of(service.counters)
+    if condition is not None:
+        host.append(f" {condition}", style="red")
     return host
 
 

@@ -139,6 +139,7 @@ def count_services(
         sum(row.may_claim for row in owners),
         sum(row.may_claim for row in workers(database, worker_lease_seconds).values()),
         sum(row.is_draining for row in owners),
+        sum(row.is_alive and "database_condition" in row.counters for row in owners),
     )
 
 

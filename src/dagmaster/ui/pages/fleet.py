@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.application.health import describe_conditions
 from dagmaster.application.left_services import is_settled, left_seconds
 from dagmaster.application.views import QueueRecord, WorkerRecord
 from dagmaster.text_format import age, format_count, format_list
@@ -99,6 +100,7 @@ class FleetPage:
     versions: tuple[tuple[str, str], ...]
     unowned: str
     changes: tuple[ContractChange, ...] = ()
+    warning: str = ""
     title: str = "Fleet"
 
 
@@ -145,6 +147,7 @@ def fleet_page(view: FleetRecord, handlers: Iterable[HandlerRecord] = ()) -> Fle
         versions=tuple((name, f"{count:,}") for name, count in sorted(versions.items())),
         unowned=f"{view.unowned_jobs:,}",
         changes=tuple(_contract_changes(handlers)),
+        warning=describe_conditions(members),
     )
 
 

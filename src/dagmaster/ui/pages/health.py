@@ -23,6 +23,7 @@ _ADVICE: Final = {
     "orchestrators": "Start one: dagmaster orchestrator",
     "workers": "Start one: dagmaster worker",
     "queues": "Start a worker that serves them: dagmaster worker --queue NAME",
+    "secrets_key": "Give this server the key of the installation: dagmaster secrets-key check",
     "system": "Free memory, or space on the disk of the data",
     "stale_tasks": "Start an orchestrator, or restart the worker that does not stop them: dagmaster fleet",
 }

@@ -206,6 +206,11 @@ def test_a_fleet_that_was_read_before_says_so_first():
     assert first == f"as of {local_time(1_000_000.0)}, the database does not answer"
 
 
+def test_a_service_that_meets_a_full_disk_says_so():
+    text = fleet_text(a_worker("heavy", counters={"database_condition": "database_disk_full"}), width=160)
+    assert "the disk of the database is full" in text
+
+
 LEFT = LeftTasksRecord(tasks=12, not_reclaimed=0, now={"finished": 3})
 
 

@@ -229,14 +229,15 @@ SELECT workflow_id, version, content_hash, is_active, extract(epoch FROM created
 FROM dag_workflows WHERE workflow_id = :workflow_id AND version > :after::integer ORDER BY version LIMIT :limit::bigint
 
 -- name: fleet_counts
--- How many orchestrators and workers are alive and claim, and how many orchestrators drain.
+-- How many orchestrators and workers are alive and claim, how many orchestrators drain, and how many could not write.
 SELECT o.orchestrators,
        (SELECT count(*) FROM dag_workers
         WHERE stopped_at IS NULL AND drain_requested_at IS NULL AND counters ->> 'draining' IS DISTINCT FROM 'true'
           AND heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds)) AS workers,
-       o.draining_orchestrators
+       o.draining_orchestrators, o.hindered_orchestrators
 FROM (SELECT count(*) FILTER (WHERE drain_requested_at IS NULL) AS orchestrators,
-             count(*) FILTER (WHERE drain_requested_at IS NOT NULL) AS draining_orchestrators
+             count(*) FILTER (WHERE drain_requested_at IS NOT NULL) AS draining_orchestrators,
+             count(*) FILTER (WHERE counters ->> 'database_condition' IS NOT NULL) AS hindered_orchestrators
       FROM dag_orchestrators
       WHERE stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :lease_seconds)) o
 
