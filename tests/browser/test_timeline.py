@@ -12,6 +12,7 @@ from tests.browser.elements import (
     a_timeline,
     axe_violations,
     keep_texts,
+    mount,
     mount_timeline,
     next_frame,
     overlapping_texts,
@@ -190,6 +191,22 @@ def test_a_delta_is_shown_at_once(visitor: Visitor):
     expect(rows.nth(2)).to_have_text("next1completed10 s2.0 s2.0 s")
     expect(rows.nth(3)).to_contain_text("other1dispatched")
     expect(rows).to_have_count(4)
+
+
+def test_what_ended_between_the_read_and_the_stream_is_shown(visitor: Visitor):
+    page = visitor.page("/ui/jobs")
+    page.clock.install()
+    rows = [("fetch", 1, "RUNNING", "h:1", 0.0, 1.0, None)]
+    ended = [*rows, ("late", 1, "FAILED", "h:1", 1.0, 1.0, 2.0)]
+    answers = iter([a_timeline(rows), a_timeline(ended)])
+    page.route(f"**{TIMELINE}*", lambda route: route.fulfill(json=next(answers)))
+    mount(page, "job-timeline", src=TIMELINE)
+    page.get_by_role("button", name="Table").click()
+    lines = page.locator("job-timeline tbody tr")
+    expect(lines).to_have_count(1)
+    page.evaluate("document.dispatchEvent(new CustomEvent('job-snapshot', { detail: { job_id: '7' } }))")
+    page.clock.run_for(5_000)
+    expect(lines).to_have_count(2)
 
 
 def test_a_finished_job_is_read_again_with_its_critical_path(visitor: Visitor):

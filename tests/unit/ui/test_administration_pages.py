@@ -67,7 +67,10 @@ def test_health_is_shown_without_the_database(monkeypatch):
             assert re.search(r"system healthy load \d", text)
             monkeypatch.setattr(MemorySchemaAdmin, "state", fail)
             text = text_of((await pages.get("/ui/health")).text)
-            assert "Database, schema, orchestrators, workers, queues, stale tasks, secrets key: not healthy" in text
+            assert (
+                "Database, schema, orchestrators, workers, queues, stale tasks, secrets key: not healthy"
+                in text
+            )
             assert "dagmaster doctor" in text
 
     asyncio.run(main())

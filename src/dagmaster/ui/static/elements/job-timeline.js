@@ -2,8 +2,8 @@
  * <job-timeline src="/api/v1/jobs/7/timeline">: when each attempt of a job was queued and ran.
  *
  * A canvas that paints only the lanes in sight, and the same rows as a table. Touches its own children and the timeline
- * of `src`. Listens on the document to `job-delta` and `job-tasks` of its job (see live.js), applies what they say at
- * once, and reads the timeline again a few seconds later. Dispatches `node-open` {nodeId} and `timeline-ready`.
+ * of `src`. Listens on the document to `job-snapshot`, `job-delta` and `job-tasks` of its job (see live.js), applies what
+ * they say at once, and reads the timeline again a few seconds later. Dispatches `node-open` {nodeId} and `timeline-ready`.
  */
 
 import { make } from "../dom.js";
@@ -36,7 +36,9 @@ class JobTimeline extends HTMLElement {
   connectedCallback() {
     if (!this.body) this.#build();
     const { signal } = (this.connection = new AbortController());
-    document.addEventListener("job-delta", ({ detail }) => detail.job.job_id === this.#model?.jobId && this.apply(detail), { signal });
+    document.addEventListener("job-delta", ({ detail }) => detail.job.job_id === this.#jobId && this.apply(detail), { signal });
+    // What ended after the timeline was read and before the stream began is in no delta.
+    document.addEventListener("job-snapshot", ({ detail }) => detail.job_id === this.#jobId && !this.#isComplete && this.#refreshSoon(), { signal });
     document.addEventListener("job-tasks", ({ detail }) => this.#applyTasks(detail.tasks), { signal });
     watchColours(() => {
       this.palette = readPalette(this);
@@ -64,13 +66,28 @@ class JobTimeline extends HTMLElement {
 
   /** Apply a delta of the job's stream. */
   apply({ job, events }) {
-    if (!this.#model) return;
+    // The answer of the first read may be older than this.
+    if (!this.#model) return this.#refreshSoon();
     this.#model.applyEvents(events);
     const isFinished = job.finished_at !== null;
     if (isFinished) this.#model.finished = Date.parse(job.finished_at) / 1000 - this.#model.origin;
     this.#arrangeSoon();
-    if (isFinished) clearTimeout(this.refreshTimer);
-    if (isFinished || !this.refreshTimer) this.refreshTimer = setTimeout(() => this.#load(), isFinished ? 0 : REFRESH_MS);
+    if (!isFinished) return this.#refreshSoon();
+    clearTimeout(this.refreshTimer);
+    this.refreshTimer = setTimeout(() => this.#load(), 0);
+  }
+
+  #refreshSoon() {
+    this.refreshTimer ||= setTimeout(() => this.#load(), REFRESH_MS);
+  }
+
+  get #jobId() {
+    return this.getAttribute("src")?.match(/\/jobs\/([^/]+)\//)?.[1];
+  }
+
+  /** Whether the end of the job was read: nothing changes after it. */
+  get #isComplete() {
+    return (this.#model?.finished ?? null) !== null;
   }
 
   get laneCount() {
