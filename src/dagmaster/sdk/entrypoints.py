@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import EntrypointInvalid, HandlerInvalid, HandlerNotFound
 from dagmaster.errors.suggestions import did_you_mean
-from dagmaster.sdk.handler_decorator import MAX_NAME, mark_of
+from dagmaster.sdk.handler_decorator import MAX_HANDLER_NAME, MAX_NAME, mark_of
 from dagmaster.sdk.module_imports import import_source
 from dagmaster.sdk.module_names import public_module_name
 from dagmaster.text_format import format_list
@@ -50,6 +50,16 @@ def function_name(function: Callable[..., Any]) -> str:
     """Return `module.function`; a script, or a file that was named by its path, is its stem."""
     qualname = function.__qualname__.replace(".<locals>", "").replace("<lambda>", "lambda")
     return f"{public_module_name(function.__module__)}.{qualname}"
+
+
+def name_problem(name: str) -> str | None:
+    """Return why a new handler cannot have a name of this length: a function in a module may have more."""
+    if len(name) <= MAX_HANDLER_NAME or is_entrypoint(name):
+        return None
+    return (
+        f"{name[:MAX_NAME]!r} is too long for a handler: its name has at most {MAX_HANDLER_NAME} characters,"
+        f" this one {len(name)}"
+    )
 
 
 def is_entrypoint(name: str) -> bool:

@@ -34,6 +34,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 ISOLATIONS = ("process", "thread")
 MAX_TIMEOUT_SECONDS = 86_400
 MAX_NAME = 128
+"""Of entrypoints, and of what earlier versions published: these keep loading."""
+MAX_HANDLER_NAME = 64
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.-][A-Za-z0-9_]+)*")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
@@ -145,6 +147,29 @@ def handler(
 
     `retry` is a policy, its keys as in YAML, a number of attempts, or "none".
     """
+    return _decorator(
+        name,
+        MAX_HANDLER_NAME,
+        queue=queue,
+        timeout_seconds=timeout_seconds,
+        retry=retry,
+        version=version,
+        isolation=isolation,
+        aliases=aliases,
+    )
+
+
+def _decorator(
+    name: str | None,
+    max_name: int,
+    *,
+    queue: str | None = None,
+    timeout_seconds: float | None = None,
+    retry: RetryPolicy | Mapping[str, Any] | int | str | None = None,
+    version: str | int = "1",
+    isolation: str | None = None,
+    aliases: Iterable[str] = (),
+) -> Callable[[F], F]:
     if callable(name):
         raise HandlerInvalid("write `@handler()` with parentheses: they may contain a name")
     label = name or "the handler"
@@ -152,7 +177,7 @@ def handler(
         raise HandlerInvalid(f"{label}: aliases is a list of names: write [{aliases!r}]")
     names = tuple(aliases)
     for one in (*names, *([] if name is None else [name])):
-        _check_name(one)
+        _check_name(one, max_name)
     check_queue(queue, label)
     if isolation is not None and isolation not in ISOLATIONS:
         raise HandlerInvalid(f"{label}: isolation is {' or '.join(ISOLATIONS)}, not {isolation!r}")
@@ -161,7 +186,7 @@ def handler(
 
     def mark(function: F) -> F:
         own_name: str = getattr(function, "__name__", "") if name is None else name
-        _check_name(own_name)
+        _check_name(own_name, max_name)
         earlier = mark_of(function)
         if earlier is not None:
             raise HandlerInvalid(
@@ -194,7 +219,7 @@ register_handler = handler
 
 def mark_task(function: Callable[..., Any], name: str, frame: FrameType, **options: Any) -> None:
     """Make a function a handler whose result is any JSON value. `frame`: where it is defined."""
-    mark: _Mark = getattr(handler(name, **options)(function), _MARK)
+    mark: _Mark = getattr(_decorator(name, MAX_NAME, **options)(function), _MARK)
     setattr(function, _MARK, replace(mark, task=function, local_names=local_names_of(function, frame)))
 
 
@@ -211,7 +236,7 @@ def entrypoint_spec(function: Callable[..., Any], name: str) -> HandlerSpec:
 
     Raise HandlerInvalid as `spec_of`.
     """
-    _check_name(name)
+    _check_name(name, MAX_NAME)
     mark = mark_of(function)
     if mark is not None:
         return _read_spec(function, replace(mark, name=name, aliases=()))
@@ -267,11 +292,16 @@ def _style(function: Any) -> HandlerStyle:
     return HandlerStyle.ASYNC if inspect.iscoroutinefunction(function) else HandlerStyle.PLAIN
 
 
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.fullmatch(name):
+def _check_name(name: Any, max_length: int) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise HandlerInvalid(
             f"{name!r} is not a name for a handler: letters, digits and _, with dots between, as in"
             " raster.validate"
+        )
+    if len(name) > max_length:
+        raise HandlerInvalid(
+            f"{name[:MAX_NAME]!r} is too long for a handler: its name has at most {max_length} characters,"
+            f" this one {len(name)}"
         )
 
 

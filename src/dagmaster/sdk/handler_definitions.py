@@ -10,11 +10,10 @@ import hashlib
 import json
 from dataclasses import asdict
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.retry import Backoff, RetryPolicy
 from dagmaster.ports.handler_definitions import HandlerDefinition
-from dagmaster.sdk.handler_decorator import MAX_NAME
 from dagmaster.sdk.schema_models import model_from_schema
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
     from dagmaster.sdk.handler_catalog import HandlerCatalog, HandlerFacts
     from dagmaster.sdk.handler_decorator import HandlerSpec
-
-MAX_HANDLER_NAME: Final = MAX_NAME
 
 
 def describe_handler(spec: HandlerSpec) -> dict[str, Any]:

@@ -168,6 +168,18 @@ def test_a_stale_lease_token_is_refused_with_409_and_says_so():
     asyncio.run(main())
 
 
+def test_a_handler_with_a_long_name_is_not_registered_unless_it_is_a_function_of_a_module():
+    async def main() -> None:
+        async with opened_api(queues=["q"]) as api:
+            await api.use_key(Scope.WORK)
+            for name, status in (("h" * 64, 201), ("h" * 65, 422), ("module." + "f" * 100, 201)):
+                answer = await api.post("/api/v1/workers", {"handlers": [{"name": name}]})
+                assert answer.status_code == status, answer.text
+                assert status == 201 or "at most 64 characters, this one 65" in answer.text
+
+    asyncio.run(main())
+
+
 def test_a_worker_that_is_unknown_or_of_another_key_has_to_register_again():
     async def main() -> None:
         async with opened_api(queues=["q"]) as api:

@@ -10,7 +10,10 @@ from pydantic import BaseModel
 from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
 from dagmaster.errors import HandlerInvalid
 from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
+from dagmaster.sdk.entrypoints import name_problem
 from dagmaster.sdk.handler_context import HandlerContext
+from dagmaster.sdk.handler_decorator import entrypoint_spec
+from dagmaster.sdk.handler_definitions import PublishedHandler, describe_handler
 from dagmaster.sdk.handler_registry import (
     CheckpointableHandler,
     HandlerStyle,
@@ -109,6 +112,9 @@ def test_a_retry_can_be_written_in_several_ways(written, expected):
         ({"name": "no spaces"}, "is not a name for a handler"),
         ({"name": "a..b"}, "is not a name for a handler"),
         ({"name": ""}, "is not a name for a handler"),
+        ({"name": "a" * 65}, "at most 64 characters, this one 65"),
+        ({"name": "a." + "b" * 63}, "at most 64 characters, this one 65"),
+        ({"name": "a", "aliases": ["b" * 65]}, "at most 64 characters, this one 65"),
         ({"name": "a", "aliases": "b"}, r"write \['b'\]"),
         ({"name": "a", "aliases": ["b c"]}, "'b c' is not a name"),
         ({"name": "a", "queue": ""}, "queue is a name"),
@@ -128,6 +134,20 @@ def test_a_retry_can_be_written_in_several_ways(written, expected):
 def test_a_wrong_argument_is_refused_when_the_module_is_imported(wrong, sentence):
     with pytest.raises(HandlerInvalid, match=sentence):
         handler(**wrong)
+
+
+def test_a_name_may_have_64_characters_and_a_function_in_a_module_more():
+    @handler("a" * 64)
+    def function() -> None: ...
+
+    assert spec_of(function).name == "a" * 64
+    assert name_problem("b" * 64) is None
+    assert "at most 64" in (name_problem("b" * 65) or "")
+    name = "module." + "f" * 100
+    assert name_problem(name) is None
+    assert entrypoint_spec(function, name).name == name
+    # What an earlier version published.
+    assert PublishedHandler(describe_handler(spec_of(function)) | {"name": "b" * 100}).name == "b" * 100
 
 
 def test_forgotten_parentheses_are_explained():

@@ -18,7 +18,7 @@ from dagmaster.authoring.python.places import reject
 from dagmaster.authoring.python.task_options import CallOptions
 from dagmaster.errors import HandlerInvalid
 from dagmaster.errors.suggestions import did_you_mean
-from dagmaster.sdk.entrypoints import function_name
+from dagmaster.sdk.entrypoints import function_name, name_problem
 from dagmaster.sdk.handler_decorator import mark_task, spec_of
 from dagmaster.sdk.retry_options import read_retry
 
@@ -216,6 +216,9 @@ class HandlerTask(NodeCall):
     """A registered handler, by name: what YAML calls with `handler:`."""
 
     def __init__(self, handler: str) -> None:
+        problem = name_problem(handler)
+        if problem is not None:
+            raise reject(problem)
         self.handler = handler
         self.options = {}
         self.constants = {}

@@ -19,11 +19,11 @@ from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ports.job_options import MAX_ACTOR
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
-from dagmaster.sdk.handler_definitions import MAX_HANDLER_NAME
+from dagmaster.sdk.handler_decorator import MAX_NAME
 
 routes = Routes("handlers")
 STILL_RUNS: Final = {202: "It still runs: follow the job."}
-Name = Annotated[str, Path(max_length=MAX_HANDLER_NAME, description="The name of a handler, or an alias.")]
+Name = Annotated[str, Path(max_length=MAX_NAME, description="The name of a handler, or an alias.")]
 
 
 class TestBody(Body):
@@ -44,7 +44,7 @@ class TestBody(Body):
 class NamedTestBody(TestBody):
     """A test of the handler that the body names."""
 
-    handler: str = Field(min_length=1, max_length=MAX_HANDLER_NAME, examples=["hello_world"])
+    handler: str = Field(min_length=1, max_length=MAX_NAME, examples=["hello_world"])
 
 
 class TrustBody(Body):

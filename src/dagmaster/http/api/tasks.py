@@ -18,7 +18,9 @@ from dagmaster.ports.handler_contracts import HandlerOffer
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 from dagmaster.ports.remote_workers import NewWorker
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
-from dagmaster.sdk.handler_definitions import MAX_HANDLER_NAME, define_handler
+from dagmaster.sdk.entrypoints import name_problem
+from dagmaster.sdk.handler_decorator import MAX_NAME
+from dagmaster.sdk.handler_definitions import define_handler
 
 routes = Routes("tasks")
 MAX_HELD: Final = 10_000
@@ -32,6 +34,13 @@ def _check_range(digits: str) -> str:
     return digits
 
 
+def _check_name(name: str) -> str:
+    problem = name_problem(name)
+    if problem is not None:
+        raise ValueError(problem)
+    return name
+
+
 Digits = Annotated[
     str, Field(pattern=r"^[0-9]{1,19}$", examples=["4503599627370496"]), AfterValidator(_check_range)
 ]
@@ -42,7 +51,12 @@ NO_STORE: Final = {"Cache-Control": "no-store"}
 class HandlerBody(Body):
     """A handler of a worker. What it says of params and output is used to validate workflows."""
 
-    name: str = Field(min_length=1, max_length=MAX_HANDLER_NAME, examples=["thumbnail"])
+    name: Annotated[str, AfterValidator(_check_name)] = Field(
+        min_length=1,
+        max_length=MAX_NAME,
+        description="At most 64 characters, or module.function.",
+        examples=["thumbnail"],
+    )
     version: str = Field(default="1", min_length=1, max_length=64)
     description: str = Field(default="", max_length=2_000)
     queue: Queue | None = Field(default=None, description="Of tasks that name none.")

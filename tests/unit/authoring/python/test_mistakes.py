@@ -566,6 +566,11 @@ def test_a_task_without_a_queue_says_what_its_author_does():
         assert problem.hint.endswith("call no_queue.with_options(queue=…), or set DAGMASTER_PYTHON_QUEUE")
 
 
+def test_a_handler_whose_name_is_too_long_is_refused_where_it_is_named():
+    with pytest.raises(WorkflowInvalid, match="at most 64 characters, this one 65"):
+        handler_task("h" * 65)
+
+
 def test_a_handler_without_a_queue_says_the_same():
     @workflow
     def flow():
