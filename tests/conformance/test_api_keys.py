@@ -7,8 +7,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import asyncpg
 import pytest
 
+from dagmaster.application.browser_sessions import take_login_link
+from dagmaster.cli.main import main
+from dagmaster.errors import ApiKeyRejected
 from dagmaster.ports.api_keys import ApiKeyRecord, BrowserSession, Caller, KeyLimits, Namespace, Scope
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
@@ -69,6 +73,51 @@ def test_keys_are_stored_found_by_digest_revoked_once_and_marked_as_used(kind, r
             await store.close()
 
     asyncio.run(main())
+
+
+def test_a_server_of_an_older_version_does_not_find_a_narrowed_key(dsn):
+    """Its query asks for the digest alone, and knows no limits."""
+
+    async def main() -> None:
+        store = PostgresApiKeyStore(DatabaseConfig(dsn=dsn))
+        await store.add(key("wide"), "digest of wide")
+        await store.add(replace(key("narrow"), limits=KeyLimits(queues=("gpu",))), "digest of narrow")
+        connection = await asyncpg.connect(dsn)
+        try:
+            older = "SELECT key_id FROM dagapp.dag_api_keys WHERE digest = $1"
+            assert await connection.fetchval(older, "digest of wide") == "wide"
+            assert await connection.fetchval(older, "digest of narrow") is None
+        finally:
+            await connection.close()
+        match = await store.find("digest of narrow")
+        assert match is not None
+        assert match[0].limits.queues == ("gpu",)
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_the_link_that_logs_in_has_no_key_in_it_and_works_once(dsn, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DAGMASTER_DATABASE_URL", dsn)
+    monkeypatch.setenv("DAGMASTER_DATA_DIR", str(tmp_path / "data"))
+    with pytest.raises(SystemExit) as exited:
+        main(["keys", "login-link"])
+    assert not exited.value.code
+    address, _, code = capsys.readouterr().out.strip().partition("#login=")
+    assert address.endswith("/ui/")
+    text = (tmp_path / "data-api-key").read_text(encoding="utf-8").strip()
+    _, key_id, secret = text.split("_", 2)
+    assert secret not in code
+    assert code.startswith("dl_")
+
+    async def take() -> None:
+        store = PostgresApiKeyStore(DatabaseConfig(dsn=dsn))
+        assert (await take_login_link(store, code)).key_id == key_id
+        with pytest.raises(ApiKeyRejected, match="was used"):
+            await take_login_link(store, code)
+        await store.close()
+
+    asyncio.run(take())
 
 
 @pytest.mark.parametrize("kind", ["postgres", "memory"])
