@@ -215,3 +215,50 @@ def test_the_fleet_shows_contracts_of_handlers_that_wait_for_an_administrator():
             assert "evil" in text
 
     asyncio.run(main())
+
+
+def test_an_administrator_trusts_or_rejects_a_contract_on_the_page():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            admin = pages.api.headers
+            for name in ("friend", "stranger"):
+                await pages.api.use_key(Scope.WORK, name=name)
+                await pages.api.post("/api/v1/workers", {"handlers": [{"name": "greet", "queue": name}]})
+            pages.api.headers = admin
+            html = (await pages.get("/ui/fleet")).text
+            forms = re.findall(r'<form method="post" action="(/ui/fleet/\w+)">(.*?)</form>', html)
+            fields = [(path, dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))) for path, form in forms]
+            assert {(path, one["handler"], one["caller"]) for path, one in fields} == {
+                (f"/ui/fleet/{verb}", "greet", f"key:{name}")
+                for verb in ("trust", "distrust")
+                for name in ("friend", "stranger")
+            }
+            trusting = {"handler": "greet", "caller": "key:friend"}
+            assert (await pages.post("/ui/fleet/trust", trusting, token="x")).status_code == 403
+            answer = await pages.post("/ui/fleet/trust", trusting)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/ui/fleet")
+            assert (
+                await pages.post("/ui/fleet/distrust", {**trusting, "caller": "key:stranger"})
+            ).status_code == 303
+            assert "wait for an administrator" not in (await pages.get("/ui/fleet")).text
+            audit = text_of((await pages.get("/ui/audit")).text)
+            assert "handler.trust" in audit
+            assert "handler.distrust" in audit
+
+    asyncio.run(main())
+
+
+def test_only_an_administrator_sees_the_buttons_of_contracts_and_may_use_them():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            await pages.api.use_key(Scope.WORK, name="stranger")
+            await pages.api.post("/api/v1/workers", {"handlers": [{"name": "greet", "queue": "evil"}]})
+            await pages.log_in(Scope.READ, Scope.OPERATE)
+            html = (await pages.get("/ui/fleet")).text
+            assert "key:stranger" in html
+            assert "/ui/fleet/trust" not in html
+            body = {"handler": "greet", "caller": "key:stranger"}
+            for path in ("trust", "distrust"):
+                assert (await pages.post(f"/ui/fleet/{path}", body)).status_code == 403
+
+    asyncio.run(main())

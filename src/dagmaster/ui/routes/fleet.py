@@ -9,11 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagmaster.application.commands.drain import drain_service, undrain_service
+from dagmaster.application.commands.handler_trust import distrust_handler, trust_handler
 from dagmaster.application.queries import fleet as queries
 from dagmaster.application.queries.handlers import list_handlers
 from dagmaster.errors import QueryInvalid
 from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.job_options import MAX_ACTOR
+from dagmaster.sdk.handler_decorator import MAX_NAME
 from dagmaster.ui.notices import Notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
 from dagmaster.ui.pages.drain import GRACE_CHOICES, drain_page, undrain_page
@@ -37,6 +40,22 @@ async def fleet(request: Request, app: App) -> Response:
     """Show orchestrators and workers, and contracts of handlers that wait for an administrator."""
     handlers = await list_handlers(app, limit=HANDLERS)
     return render(request, "fleet.html", fleet_page(await queries.fleet(app), handlers.items))
+
+
+@routes.post("/ui/fleet/trust", Scope.ADMIN)
+async def trust(app: App, form: FormFields) -> Response:
+    """Accept what a caller published of a handler."""
+    name, owner = form.text("handler", max_length=MAX_NAME), form.text("caller", max_length=MAX_ACTOR)
+    view = await trust_handler(app, name, caller=owner)
+    return see_other("/ui/fleet", Notice(f"{view.caller} is trusted with {view.handler}."))
+
+
+@routes.post("/ui/fleet/distrust", Scope.ADMIN)
+async def distrust(app: App, form: FormFields) -> Response:
+    """Remove what a caller has of a handler."""
+    name, owner = form.text("handler", max_length=MAX_NAME), form.text("caller", max_length=MAX_ACTOR)
+    view = await distrust_handler(app, name, caller=owner)
+    return see_other("/ui/fleet", Notice(f"What {view.caller} published of {view.handler} is removed."))
 
 
 @routes.get("/ui/fleet/{service_id}/drain", Scope.OPERATE)
