@@ -14,7 +14,6 @@ from dagmaster.application.views.health import (
     HealthState,
     HealthView,
     ReadinessView,
-    SystemView,
 )
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, SecretsKeyMissing, SecretsKeyWrong
 from dagmaster.host.system_load import SystemProbe
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from dagmaster.application.context import Application
-    from dagmaster.host.system_load import SystemLoad
     from dagmaster.ports.schema_admin import SchemaAdmin, SchemaState
     from dagmaster.records.fleet import (
         FleetRecord,
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
         StaleTasks,
         WorkerRecord,
     )
+    from dagmaster.records.system import SystemRecord
 
 READY_PARTS: Final = ("database", "schema", "secrets_key", "orchestrators")
 """What a submitted job needs in order to be stored, also with secret inputs, and decided."""
@@ -70,7 +69,7 @@ class HealthMonitor:
             status=_OK if is_healthy else _BAD,
             version=version("dagmaster"),
             database_seconds=self._database_seconds,
-            system=None if load is None else SystemView(**load._asdict()),
+            system=load,
             parts=parts,
         )
 
@@ -141,7 +140,7 @@ class HealthMonitor:
         return list({part[0]: part for part in checked}.values())
 
 
-def check_system(load: SystemLoad | None) -> _Part:
+def check_system(load: SystemRecord | None) -> _Part:
     """Return the part of the machine: too little memory or disk is not healthy, a high load is."""
     if load is None:
         return "system", HealthState.UNKNOWN, "the disk of the data did not answer in time"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import psutil
+
+from dagmaster.records.system import SystemRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,26 +16,15 @@ ANSWER_SECONDS: Final = 1.0
 """How long the disk may take to answer: that of a network file system may never do so."""
 
 
-class SystemLoad(NamedTuple):
-    """What a machine has, and what is free. `load_average`: of the last minute, as `uptime` shows it."""
-
-    cpu_count: int
-    load_average: float
-    memory_bytes: int
-    memory_free_bytes: int
-    disk_bytes: int | None
-    disk_free_bytes: int | None
-
-
 class SystemProbe:
     """Measures the machine, with the disk of a directory, in a thread; never twice at a time."""
 
     def __init__(self, directory: Path | None = None, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         self._directory = directory
         self._answer_seconds = answer_seconds
-        self._measuring: asyncio.Future[SystemLoad] | None = None
+        self._measuring: asyncio.Future[SystemRecord] | None = None
 
-    async def measure(self) -> SystemLoad | None:
+    async def measure(self) -> SystemRecord | None:
         """Return the load; None if the machine does not say in time."""
         if self._measuring is None or self._measuring.done():
             self._measuring = asyncio.ensure_future(asyncio.to_thread(measure, self._directory))
@@ -43,14 +34,14 @@ class SystemProbe:
         return self._measuring.result()
 
 
-def measure(directory: Path | None) -> SystemLoad:
+def measure(directory: Path | None) -> SystemRecord:
     """Measure the machine, and the disk of a directory or of its nearest parent that exists."""
     memory = psutil.virtual_memory()
     disk = None
     if directory is not None:
         place = next(path for path in (directory, *directory.absolute().parents) if path.exists())
         disk = psutil.disk_usage(str(place))
-    return SystemLoad(
+    return SystemRecord(
         cpu_count=psutil.cpu_count() or 1,
         load_average=round(psutil.getloadavg()[0], 2),
         memory_bytes=memory.total,

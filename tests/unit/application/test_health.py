@@ -12,13 +12,14 @@ import pytest
 
 from dagmaster.application import health
 from dagmaster.application.health import HealthMonitor, describe_conditions
-from dagmaster.application.views import HealthState, SystemView
+from dagmaster.application.views import HealthState
 from dagmaster.errors import DatabaseDiskFull, DatabaseUnavailable, SecretsKeyMissing, SecretsKeyWrong
 from dagmaster.host import system_load
 from dagmaster.host.connection_backoff import QUIET_SECONDS, ConnectionBackoff
-from dagmaster.host.system_load import SystemLoad, SystemProbe
+from dagmaster.host.system_load import SystemProbe
 from dagmaster.ports.secret_vault import ClosedVault
 from dagmaster.records.fleet import FleetCounts, FleetRecord
+from dagmaster.records.system import SystemRecord
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from dagmaster.store.postgres import schema_version
 from dagmaster.ui.pages.fleet import fleet_page
@@ -120,7 +121,14 @@ def test_a_database_that_accepts_no_connection_in_time_is_unavailable(monkeypatc
     asyncio.run(main())
 
 
-ROOMY = SystemLoad(4, 1.5, 8_000_000_000, 4_000_000_000, 100_000_000_000, 40_000_000_000)
+ROOMY = SystemRecord(
+    cpu_count=4,
+    load_average=1.5,
+    memory_bytes=8_000_000_000,
+    memory_free_bytes=4_000_000_000,
+    disk_bytes=100_000_000_000,
+    disk_free_bytes=40_000_000_000,
+)
 
 
 @pytest.mark.parametrize(
@@ -131,23 +139,23 @@ ROOMY = SystemLoad(4, 1.5, 8_000_000_000, 4_000_000_000, 100_000_000_000, 40_000
             HealthState.HEALTHY,
             "load 1.50 on 4 processors, 4.0 GB of 8.0 GB of memory free, 40.0 GB of",
         ),
-        (ROOMY._replace(load_average=400.0), HealthState.HEALTHY, "load 400.00"),
-        (ROOMY._replace(disk_free_bytes=1_000_000), HealthState.UNHEALTHY, "1.0 MB of 100.0 GB free"),
-        (ROOMY._replace(memory_free_bytes=10_000_000), HealthState.UNHEALTHY, "10.0 MB of 8.0 GB of memory"),
-        (ROOMY._replace(disk_bytes=None, disk_free_bytes=None), HealthState.HEALTHY, "of memory free"),
+        (replace(ROOMY, load_average=400.0), HealthState.HEALTHY, "load 400.00"),
+        (replace(ROOMY, disk_free_bytes=1_000_000), HealthState.UNHEALTHY, "1.0 MB of 100.0 GB free"),
+        (replace(ROOMY, memory_free_bytes=10_000_000), HealthState.UNHEALTHY, "10.0 MB of 8.0 GB of memory"),
+        (replace(ROOMY, disk_bytes=None, disk_free_bytes=None), HealthState.HEALTHY, "of memory free"),
         (None, HealthState.UNKNOWN, "did not answer in time"),
     ],
 )
 def test_the_machine_of_a_server_is_a_part_of_its_health(load, state, detail):
     class FixedProbe(SystemProbe):
-        async def measure(self) -> SystemLoad | None:
+        async def measure(self) -> SystemRecord | None:
             return load  # type: ignore[no-any-return]
 
     async def main() -> None:
         view = await HealthMonitor(memory_application(), MemorySchemaAdmin(), FixedProbe()).check()
         assert view.parts["system"].state is state
         assert detail in view.parts["system"].detail
-        assert view.system == (None if load is None else SystemView(**load._asdict()))
+        assert view.system == load
 
     asyncio.run(main())
 
@@ -163,7 +171,7 @@ def test_the_disk_of_the_data_is_measured_before_the_directory_exists(tmp_path):
 def test_a_disk_that_does_not_answer_holds_one_thread_and_no_answer(monkeypatch):
     released, calls = threading.Event(), []
 
-    def hang(directory: Any) -> SystemLoad:
+    def hang(directory: Any) -> SystemRecord:
         calls.append(directory)
         released.wait()
         return ROOMY

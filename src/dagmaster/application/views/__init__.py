@@ -26,7 +26,6 @@ from dagmaster.application.views.health import (
     ReadinessView,
     SchemaVersionView,
     SchemaView,
-    SystemView,
 )
 from dagmaster.application.views.jobs import (
     BlockingReasonView,
@@ -128,6 +127,7 @@ from dagmaster.records.metrics import (
 from dagmaster.records.nodes import ChildrenRecord, NodeRecord, ProgressRecord
 from dagmaster.records.page import Page
 from dagmaster.records.record import Record
+from dagmaster.records.system import SystemRecord
 from dagmaster.records.tasks import AttemptRecord, TaskRecord
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 
@@ -234,7 +234,7 @@ __all__ = [
     "SubmissionPlanView",
     "SubmitOutcome",
     "SubmitResult",
-    "SystemView",
+    "SystemRecord",
     "TaskNodeRecord",
     "TaskProgressView",
     "TaskRecord",

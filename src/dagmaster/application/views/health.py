@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dagmaster.records.record import Record, Timestamp
+from dagmaster.records.system import SystemRecord
 
 
 class HealthState(StrEnum):
@@ -28,21 +29,6 @@ class HealthPartView(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SystemView(Record):
-    """The machine of a server, and the disk of its data. `load_average`: of the last minute.
-
-    The disk is null for a process that has no data on a disk.
-    """
-
-    cpu_count: int
-    load_average: float
-    memory_bytes: int
-    memory_free_bytes: int
-    disk_bytes: int | None
-    disk_free_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthView(Record):
     """The health of the system: that of its worst part.
 
@@ -53,7 +39,7 @@ class HealthView(Record):
     status: HealthState
     version: str
     database_seconds: float | None
-    system: SystemView | None = None
+    system: SystemRecord | None = None
     parts: Mapping[str, HealthPartView]
 
 
