@@ -258,7 +258,10 @@ def test_a_server_on_an_old_schema_is_not_ready_and_says_so(monkeypatch):
     async def work(api: Api) -> None:
         monkeypatch.setattr("dagmaster.store.memory.schema_admin.MemorySchemaAdmin.state", old)
         ready = await api.http.get("/readyz")
-        assert (ready.status_code, ready.json()["failing"]) == (503, ["schema", "orchestrators"])
+        assert (ready.status_code, ready.json()["failing"]) == (
+            503,
+            ["schema", "secrets_key", "orchestrators"],
+        )
         health = await api.get("/health")
         assert (health.status_code, health.json()["parts"]["schema"]["state"]) == (503, "UNHEALTHY")
         assert ready.headers["retry-after"] == health.headers["retry-after"] == "2"

@@ -1,10 +1,11 @@
-"""The drain of an orchestrator that runs: what it owns and has not loaded is released, too."""
+"""What an orchestrator that runs says and does: its heartbeats, and a drain, which releases also what it has not loaded."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
+from dagmaster.errors import DatabaseDiskFull
 from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.redaction import redact_value
 from dagmaster.store.memory.database import MemoryDatabase
@@ -35,5 +36,17 @@ def test_a_job_that_is_quarantined_during_the_drain_is_released():
         orchestrator.stop()
         await turns
         assert world.database.jobs[job_id].owner_id is None
+
+    asyncio.run(main())
+
+
+def test_a_full_disk_that_a_turn_met_is_in_the_next_heartbeat():
+    async def main() -> None:
+        world = MemoryWorld()
+        store: Any = await world.orchestrator()
+        orchestrator = Orchestrator(store, blobs=world.blobs, redact=redact_value)
+        orchestrator._backoff.on_failure(DatabaseDiskFull("the disk is full"))
+        await orchestrator._heartbeat()
+        assert (await (await world.reader()).fleet_counts()).hindered_orchestrators == 1
 
     asyncio.run(main())
