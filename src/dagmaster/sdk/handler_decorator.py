@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagmaster.errors import EntrypointInvalid, HandlerInvalid
@@ -149,7 +150,7 @@ def handler(
     """
     return _decorator(
         name,
-        MAX_HANDLER_NAME,
+        MAX_NAME if _is_in_module(name) else MAX_HANDLER_NAME,
         queue=queue,
         timeout_seconds=timeout_seconds,
         retry=retry,
@@ -290,6 +291,12 @@ def _style(function: Any) -> HandlerStyle:
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         return HandlerStyle.GENERATOR
     return HandlerStyle.ASYNC if inspect.iscoroutinefunction(function) else HandlerStyle.PLAIN
+
+
+def _is_in_module(name: Any) -> bool:
+    """Return whether a name is that of something in a loaded module: the double of a task has its name."""
+    modules = accumulate(str(name).split(".")[:-1], "{}.{}".format)
+    return any(module in sys.modules for module in modules)
 
 
 def _check_name(name: Any, max_length: int) -> None:

@@ -145,6 +145,8 @@ def test_a_name_may_have_64_characters_and_a_function_in_a_module_more():
     assert "at most 64" in (name_problem("b" * 65) or "")
     name = "module." + "f" * 100
     assert name_problem(name) is None
+    double = f"{__name__}.{'f' * 70}"
+    assert spec_of(handler(double)(lambda: None)).name == double
     assert entrypoint_spec(function, name).name == name
     # What an earlier version published.
     assert PublishedHandler(describe_handler(spec_of(function)) | {"name": "b" * 100}).name == "b" * 100
