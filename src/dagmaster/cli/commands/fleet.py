@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dagmaster.application.views import FleetRecord
     from dagmaster.client.system import System
 
-ANSWER_SECONDS: Final = 2.5
-"""How long an operator waits for a database or a server that does not answer."""
+ANSWER_SECONDS: Final = 2.1
+"""How long an operator waits for a reply. A server needs 2 s at most, the command about 0.7 s."""
 
 
 @click.group(
