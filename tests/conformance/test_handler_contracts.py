@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from dagmaster.ports.handler_contracts import HandlerOffer
 from dagmaster.ports.remote_workers import NewWorker
-from dagmaster.sdk.handler_definitions import define_handler
+from dagmaster.sdk.handler_definitions import define_handler, to_definition
 from tests.conformance.jobs import Played, Scene
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ WEEK = 7 * 86_400.0
 
 def contract(name: str = "h", version: str = "1", queue: str | None = None) -> HandlerDefinition:
     return define_handler(name=name, version=version, queue=queue)
+
+
+def renamed(name: str, *aliases: str) -> HandlerDefinition:
+    """Return the contract of a handler that has had other names."""
+    return to_definition({**json.loads(contract(name).document), "aliases": [*aliases]})
 
 
 def offer(actor: str, *definitions: HandlerDefinition, named: tuple[str, ...] = ()) -> HandlerOffer:
@@ -127,6 +133,50 @@ async def test_trust_in_the_owner_makes_its_default_queue_count(world):
     assert (await shown(world)).default_queue == "q"
     await contracts.distrust("h", "key:a")
     assert await (await world.reader()).handlers() == []
+
+
+async def test_an_alias_of_the_installation_is_a_name_that_no_caller_owns(world):
+    contracts = await contracts_of(world)
+    # One was first, and one comes later.
+    assert await contracts.offer(offer("key:first", contract("old"))) == {"old"}
+    await (await world.worker("other", handlers={"h": "1"})).publish_handlers([renamed("h", "old", "older")])
+    for caller in ("key:first", "key:late"):
+        assert await contracts.offer(offer(caller, contract("old"), contract("older"))) == frozenset()
+    proposals = [(one.actor, one.version) for one in (await shown(world)).changes]
+    assert sorted(proposals) == [("key:first", "1")] * 2 + [("key:late", "1")] * 2
+    names = [record.name for record in await (await world.reader()).handlers()]
+    assert names == ["h", "old"], "the first caller has a contract that is not used"
+    # Trust is in a handler under all its names, and an alias gets no contract.
+    await contracts.trust("h", "key:late", by="anna")
+    assert await contracts.offer(offer("key:late", contract("old"))) == {"old"}
+    assert {one.actor for one in (await shown(world)).changes} == {"key:first"}
+    await contracts.distrust("h", "key:late")
+    assert await contracts.offer(offer("key:late", contract("old"))) == frozenset()
+    # A key that names it has it.
+    assert await contracts.offer(offer("key:named", contract("old"), named=("old",))) == {"old"}
+
+
+async def test_a_worker_gets_no_tasks_of_an_alias_that_the_installation_published_later(world):
+    scene = await Scene.begin(world)
+    await scene.dispatch("a")
+    worker = await remote_worker(await world.remote_workers(), offer("key:a"))
+    await (await world.worker("other", handlers={"new": "1"})).publish_handlers([renamed("new", "h")])
+    worker = await found(await world.remote_workers(), worker)
+    await worker.refresh_handlers()
+    assert await worker.claim_handled(1) == []
+
+
+async def test_contracts_that_are_named_like_an_alias_are_collected_even_if_a_worker_offers_them(world):
+    workers = await world.remote_workers()
+    live = await remote_worker(workers, offer("key:a", contract("old"), contract("own")))
+    await (await world.worker(handlers={"h": "1"})).publish_handlers([renamed("h", "old")])
+    await world.move(WEEK + 1)
+    await workers.find(live.id, "key id")
+    scene = await Scene.begin(world)
+    while await scene.orchestrator.collect_handlers(WEEK):
+        pass
+    names = [record.name for record in await (await world.reader()).handlers()]
+    assert names == ["h", "own"]
 
 
 async def test_no_caller_owns_a_function_of_the_installations_code_by_being_first(world):

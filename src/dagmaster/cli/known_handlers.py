@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.cli.options import load_registry
 from dagmaster.cli.system import open_session
+from dagmaster.records.handlers import usable
 from dagmaster.sdk.handler_definitions import KnownHandlers, define_handler
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def known_handlers(modules: Iterable[str], data_dir: pathlib.Path | None) -> Han
     def load() -> list[dict[str, Any]]:
         with open_session(data_dir) as session:
             views = session.run(list_all_handlers, migrate=True)
-            return [_definition(view) for view in views if view.is_usable]
+            return [_definition(view) for view in usable(views)]
 
     return KnownHandlers(load_registry(modules), load)
 

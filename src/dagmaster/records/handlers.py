@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -75,7 +75,28 @@ class HandlerRecord(Record):
     def of_definition(cls, definition: Mapping[str, Any], **stored: Any) -> Self:
         """Return the record of what a worker published. `stored`: the fields that are not part of it."""
         shown: dict[str, Any] = {name: definition.get(name) for name in _OF_DEFINITION}
-        return cls(definition=definition, aliases=tuple(definition.get("aliases") or ()), **shown, **stored)
+        return cls(definition=definition, aliases=aliases_of(definition), **shown, **stored)
+
+
+def aliases_of(definition: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the other names of a handler, as a definition of any version has them."""
+    aliases = definition.get("aliases")
+    return tuple(aliases) if isinstance(aliases, list) else ()
+
+
+def owned_names(name: str, owner: str, definition: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of a contract that are its owner's: aliases are those of the installation only."""
+    return frozenset((name, *(aliases_of(definition) if owner == INSTALLATION else ())))
+
+
+def usable(records: Iterable[HandlerRecord]) -> list[HandlerRecord]:
+    """Return the handlers against whose contracts workflows are checked.
+
+    A caller's whose name is an alias of the installation's is none of them: the alias wins.
+    """
+    found = [record for record in records if record.is_usable]
+    aliases = frozenset(alias for record in found if record.owner == INSTALLATION for alias in record.aliases)
+    return [record for record in found if record.owner == INSTALLATION or record.name not in aliases]
 
 
 def describe_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.errors import HandlerNotFound
 from dagmaster.errors.suggestions import did_you_mean
+from dagmaster.records.handlers import INSTALLATION, usable
 from dagmaster.records.page import Page
 from dagmaster.sdk.handler_definitions import PublishedHandlers
 
@@ -31,7 +32,8 @@ async def list_handlers(
 async def find_handler(app: Application, name: str) -> HandlerRecord:
     """Return a published handler by its name or an alias; raise `HandlerNotFound` with the nearest name."""
     records = await _read_all(app)
-    for record in sorted(records, key=lambda record: record.name != name):
+    # A name of the installation wins over that of a caller, and a name over an alias.
+    for record in sorted(records, key=lambda one: (one.owner != INSTALLATION, one.name != name)):
         if name in (record.name, *record.aliases):
             return record
     hint = did_you_mean(name, [record.name for record in records])
@@ -46,7 +48,7 @@ async def published_handlers(app: Application) -> PublishedHandlers:
 
 async def usable_handlers(app: Application) -> list[HandlerRecord]:
     """Return the handlers against whose contracts workflows are checked."""
-    return [record for record in await _read_all(app) if record.is_usable]
+    return usable(await _read_all(app))
 
 
 def contract_of(record: HandlerRecord) -> dict[str, Any]:

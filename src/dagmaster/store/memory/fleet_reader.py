@@ -16,7 +16,13 @@ from dagmaster.engine.status import TERMINAL_NODE, Isolation, NodeStatus
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.read_store import DiagnosisFacts
 from dagmaster.records.fleet import FleetCounts, FleetRecord, QueueRecord
-from dagmaster.records.handlers import INSTALLATION, HandlerChange, HandlerRecord, describe_differences
+from dagmaster.records.handlers import (
+    INSTALLATION,
+    HandlerChange,
+    HandlerRecord,
+    describe_differences,
+    owned_names,
+)
 from dagmaster.store.fleet_state import (
     CRASH_KINDS,
     OVERDUE_SECONDS,
@@ -167,6 +173,7 @@ def _handler_record(database: MemoryDatabase, name: str, live: Counter[tuple[str
     )
     chosen = min(newest, key=lambda stored: live[name, stored.definition.version] == 0)
     own_version, contract = chosen.definition.version, json.loads(chosen.definition.document)
+    owned = owned_names(name, chosen.owner, contract)
     return HandlerRecord.of_definition(
         contract,
         name=name,
@@ -186,7 +193,7 @@ def _handler_record(database: MemoryDatabase, name: str, live: Counter[tuple[str
                 differences=describe_differences(contract, json.loads(stored.definition.document)),
             )
             for (of, actor, version), stored in sorted(database.handler_changes.items())
-            if of == name
+            if of in owned
         ),
     )
 

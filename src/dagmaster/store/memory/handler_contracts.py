@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from dagmaster.ports.handler_contracts import CallerUsage
-from dagmaster.records.handlers import INSTALLATION
+from dagmaster.records.handlers import INSTALLATION, aliases_of
 from dagmaster.store.memory.database import StoredHandler
 
 if TYPE_CHECKING:
@@ -25,10 +26,12 @@ class MemoryHandlerContracts:
 
     async def offer(self, offer: HandlerOffer) -> frozenset[str]:
         for definition in offer.definitions:
-            if self._owners(definition.name) <= {offer.actor}:
+            name = definition.name
+            is_alias = bool(self._names_of_alias(name))
+            if not is_alias and self._owners(name) <= {offer.actor}:
                 self._publish(definition, offer.actor)
-            elif not self._is_same(definition) or not self.may_have(
-                definition.name, offer.actor, offer.named
+            elif not (
+                (is_alias or self._is_same(definition)) and self.may_have(name, offer.actor, offer.named)
             ):
                 self._propose(definition, offer.actor)
         names = {definition.name for definition in offer.definitions}
@@ -55,6 +58,7 @@ class MemoryHandlerContracts:
         for key in [key for key in database.handler_changes if key[:2] == (name, actor)]:
             definition = database.handler_changes.pop(key).definition
             database.handlers[name, definition.version] = StoredHandler(definition, now, owner, now)
+        self._drop_alias_changes(name, actor)
         if actor in self._owners(name):
             for stored in self._contracts(name):
                 if stored.owner != INSTALLATION:
@@ -68,6 +72,7 @@ class MemoryHandlerContracts:
         database.handler_trust.pop((name, actor), None)
         for change in [key for key in database.handler_changes if key[:2] == (name, actor)]:
             del database.handler_changes[change]
+        self._drop_alias_changes(name, actor)
         for key in [key for key in database.handlers if key[0] == name]:
             if database.handlers[key].owner == actor != INSTALLATION:
                 del database.handlers[key]
@@ -80,8 +85,9 @@ class MemoryHandlerContracts:
         unused = sorted(
             key
             for key, stored in database.handlers.items()
-            if _is_strangers(stored) and stored.published_at < before and key[0] not in live
-            if not any(f'"{key[0]}"' in graph for graph in graphs)
+            if _is_strangers(stored) and stored.published_at < before
+            if self._names_of_alias(key[0])
+            or (key[0] not in live and not any(f'"{key[0]}"' in graph for graph in graphs))
         )[:limit]
         proposed = sorted(
             key
@@ -101,7 +107,25 @@ class MemoryHandlerContracts:
             stored.owner == actor and (stored.trusted_at is not None or "." not in name)
             for stored in contracts
         )
-        return name in named or (name, actor) in self._database.handler_trust or is_own
+        aliased = self._names_of_alias(name)
+        is_trusted = any((one, actor) in self._database.handler_trust for one in (name, *aliased))
+        return name in named or is_trusted or (is_own and not aliased)
+
+    def _names_of_alias(self, alias: str) -> set[str]:
+        """Return the installation's handlers that have an alias, as `dag_names_of_alias` does."""
+        if INSTALLATION in self._owners(alias):
+            return set()
+        return {
+            name
+            for (name, _), stored in self._database.handlers.items()
+            if stored.owner == INSTALLATION and alias in aliases_of(json.loads(stored.definition.document))
+        }
+
+    def _drop_alias_changes(self, name: str, actor: str) -> None:
+        """Remove what a caller proposed of the aliases of a handler: an alias has no contract."""
+        changes = self._database.handler_changes
+        for key in [key for key in changes if key[1] == actor and name in self._names_of_alias(key[0])]:
+            del changes[key]
 
     def _offered_names(self) -> set[str]:
         """Return the handlers that live workers offer over HTTP."""

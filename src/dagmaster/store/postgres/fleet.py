@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.records.fleet import FleetRecord, QueueRecord
-from dagmaster.records.handlers import HandlerChange, HandlerRecord, describe_differences
+from dagmaster.records.handlers import HandlerChange, HandlerRecord, describe_differences, owned_names
 from dagmaster.store.fleet_state import (
     CRASH_KINDS,
     MAX_STOPPED,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
+    from dagmaster.json_types import JsonObject
     from dagmaster.records.page import Position
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 
@@ -86,11 +87,13 @@ async def read_handlers(
         return []
     params = {"after": last, "limit": limit, "lease_seconds": worker_lease_seconds}
     rows = await pool.fetch(_SQL["handlers"], params)
-    names = [row["name"] for row in rows]
+    contracts = [json.loads(row["definition"]) for row in rows]
+    owned = [owned_names(row["name"], row["owner"], of) for row, of in zip(rows, contracts, strict=True)]
+    names = sorted(frozenset().union(*owned))
     changes = await pool.fetch(_CONTRACTS["changes"], {"names": names}) if names else []
     return [
         HandlerRecord.of_definition(
-            json.loads(row["definition"]),
+            contract,
             name=row["name"],
             version=row["version"],
             published_at=row["published_at"],
@@ -98,19 +101,18 @@ async def read_handlers(
             other_versions=tuple(json.loads(row["versions"])[1:]),
             owner=row["owner"],
             is_trusted=row["is_trusted"],
-            changes=tuple(_change(row, change) for change in changes if change["name"] == row["name"]),
+            changes=tuple(_change(contract, change) for change in changes if change["name"] in names_of_row),
         )
-        for row in rows
+        for row, contract, names_of_row in zip(rows, contracts, owned, strict=True)
     ]
 
 
-def _change(contract: Record, row: Record) -> HandlerChange:
-    before, after = json.loads(contract["definition"]), json.loads(row["definition"])
+def _change(contract: JsonObject, row: Record) -> HandlerChange:
     return HandlerChange(
         actor=row["actor"],
         version=row["version"],
         proposed_at=row["proposed_at"],
-        differences=describe_differences(before, after),
+        differences=describe_differences(contract, json.loads(row["definition"])),
     )
 
 

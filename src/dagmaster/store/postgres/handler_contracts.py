@@ -56,6 +56,7 @@ class PostgresHandlerContracts:
         statements: list[tuple[Query, Mapping[str, Any]]] = [
             (_SQL["lock_offers"], {}),
             (_SQL["accept_changes"], what),
+            (_SQL["drop_alias_changes"], what),
             (_SQL["trust_contract"], what),
             (_SQL["trust_caller"], {**what, "trusted_by": by}),
             (APPEND, entry_columns(audit)),
@@ -63,8 +64,10 @@ class PostgresHandlerContracts:
         await self._connection.execute_in_transaction(statements)
 
     async def distrust(self, name: str, actor: str, *, audit: Sequence[AuditEntry] = ()) -> None:
+        what = {"name": name, "actor": actor}
         statements: list[tuple[Query, Mapping[str, Any]]] = [
-            (_SQL["distrust"], {"name": name, "actor": actor}),
+            (_SQL["distrust"], what),
+            (_SQL["drop_alias_changes"], what),
             (APPEND, entry_columns(audit)),
         ]
         await self._connection.execute_in_transaction(statements)

@@ -38,18 +38,20 @@ WHERE dag_handlers.owner <> excluded.owner
 SELECT pg_advisory_xact_lock(hashtext('dagmaster handlers'))
 
 -- name: offer_handlers
--- Publish the definitions that a caller may publish: of names that are its own, or nobody's. Those of others wait for an
--- administrator. An owner that changes a contract loses the trust in it.
+-- Publish the definitions that a caller may publish: of names that are its own, or nobody's. Those of others, and of aliases
+-- of the installation's, wait for an administrator. An owner that changes a contract loses the trust in it.
 WITH offered AS (
-    SELECT n.name, n.version, n.definition::json AS definition, n.content_hash, o.owners
+    SELECT n.name, n.version, n.definition::json AS definition, n.content_hash, a.is_alias,
+           NOT a.is_alias AND coalesce(o.owners <@ ARRAY[:actor::text], true) AS is_open
     FROM unnest(:names::text[], :versions::text[], :definitions::text[], :hashes::text[])
          AS n (name, version, definition, content_hash)
     CROSS JOIN LATERAL (SELECT array_agg(h.owner) AS owners FROM dag_handlers h WHERE h.name = n.name) o
+    CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM dag_names_of_alias(n.name)) AS is_alias) a
 ),
 published AS (
     INSERT INTO dag_handlers (name, version, definition, content_hash, worker_id, published_at, owner)
     SELECT name, version, definition, content_hash, 0, clock(), :actor::text
-    FROM offered WHERE owners IS NULL OR owners <@ ARRAY[:actor::text]
+    FROM offered WHERE is_open
     ON CONFLICT (name, version) DO UPDATE
     SET definition = excluded.definition, content_hash = excluded.content_hash, published_at = excluded.published_at,
         trusted_at = NULL
@@ -59,10 +61,11 @@ proposed AS (
     INSERT INTO dag_handler_changes (name, version, actor, definition, content_hash, proposed_at)
     SELECT name, version, :actor::text, definition, content_hash, clock()
     FROM offered f
-    WHERE NOT (owners IS NULL OR owners <@ ARRAY[:actor::text])
+    WHERE NOT is_open
       AND NOT (dag_may_have_handler(name, :actor::text, :named::text[])
-               AND EXISTS (SELECT FROM dag_handlers h
-                           WHERE h.name = f.name AND h.version = f.version AND h.content_hash = f.content_hash))
+               AND (is_alias OR EXISTS (SELECT FROM dag_handlers h
+                                        WHERE h.name = f.name AND h.version = f.version
+                                          AND h.content_hash = f.content_hash)))
     ON CONFLICT (name, actor, version) DO UPDATE
     SET definition = excluded.definition, content_hash = excluded.content_hash, proposed_at = excluded.proposed_at
     WHERE dag_handler_changes.content_hash <> excluded.content_hash
@@ -127,6 +130,11 @@ ON CONFLICT (name, version) DO UPDATE
 SET definition = excluded.definition, content_hash = excluded.content_hash, published_at = excluded.published_at,
     owner = excluded.owner, trusted_at = excluded.trusted_at
 
+-- name: drop_alias_changes
+-- Remove what a caller proposed of the aliases of a handler: an alias has no contract.
+DELETE FROM dag_handler_changes c
+WHERE c.actor = :actor AND c.name <> :name AND :name IN (SELECT dag_names_of_alias(c.name))
+
 -- name: trust_contract
 -- Trust the contract that a caller owns, or owns now because its change was accepted.
 UPDATE dag_handlers h SET owner = :actor, trusted_at = coalesce(h.trusted_at, clock())
@@ -142,7 +150,8 @@ SELECT (SELECT count(*) FROM trust) + (SELECT count(*) FROM changes) + (SELECT c
 
 -- name: collect
 -- Remove contracts and changes of callers that no live worker has offered for some time, that no administrator trusts, and
--- that no published workflow may refer to: a graph that has the name anywhere keeps it.
+-- that no published workflow may refer to: a graph that has the name anywhere keeps it. One whose name is an alias of the
+-- installation's is not used any more.
 WITH live AS (
     SELECT DISTINCT h.name FROM dag_workers w CROSS JOIN LATERAL jsonb_object_keys(w.offered -> 'handlers') AS h (name)
     WHERE w.stopped_at IS NULL AND w.offered IS NOT NULL
@@ -152,9 +161,10 @@ unused AS (
     FROM dag_handlers h
     WHERE h.owner <> 'installation' AND h.trusted_at IS NULL
       AND h.published_at < clock() - make_interval(secs => :seconds)
-      AND h.name NOT IN (SELECT name FROM live)
-      AND NOT EXISTS (SELECT FROM dag_workflows v JOIN dag_graphs g ON g.content_hash = v.content_hash
-                      WHERE strpos(g.definition::text, to_json(h.name)::text) > 0)
+      AND (EXISTS (SELECT FROM dag_names_of_alias(h.name))
+           OR (h.name NOT IN (SELECT name FROM live)
+               AND NOT EXISTS (SELECT FROM dag_workflows v JOIN dag_graphs g ON g.content_hash = v.content_hash
+                               WHERE strpos(g.definition::text, to_json(h.name)::text) > 0)))
     ORDER BY h.name, h.version
     LIMIT :limit::bigint
 ),

@@ -2,12 +2,13 @@
 DELETE FROM dag_api_keys WHERE starts_with(digest, 'narrowed:');
 ALTER TABLE dag_api_keys DROP COLUMN queues, DROP COLUMN handlers, DROP COLUMN workflows, DROP COLUMN is_own,
     DROP COLUMN is_local;
-DROP FUNCTION dag_may_have_handler;
+DROP FUNCTION dag_may_have_handler, dag_names_of_alias;
 DROP TABLE dag_browser_sessions;
 DROP TABLE dag_handler_changes;
 DROP TABLE dag_handler_trust;
 DROP INDEX dag_handlers_owner;
-ALTER TABLE dag_handlers DROP COLUMN owner, DROP COLUMN trusted_at;
+ALTER TABLE dag_handlers DROP COLUMN aliases, DROP COLUMN owner, DROP COLUMN trusted_at;
+DROP FUNCTION dag_aliases;
 ALTER TABLE dag_workers DROP COLUMN offered;
 ALTER TABLE dag_jobs DROP CONSTRAINT dag_jobs_submitted_by_check;
 ALTER TABLE dag_jobs ADD CONSTRAINT dag_jobs_submitted_by_check CHECK (length(submitted_by) <= 64) NOT VALID;
