@@ -12,10 +12,12 @@ from asyncpg.exceptions import InsufficientPrivilegeError
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import SchemaVersionMismatch, StatementFailed
 from dagmaster.ports.added_nodes import BatchKey, BatchRows, NodeRecord
+from dagmaster.ports.handler_contracts import HandlerOffer
 from dagmaster.ports.handler_definitions import HandlerDefinition
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.sdk.handler_definitions import define_handler, to_definition
 from dagmaster.store.postgres import roles
 from dagmaster.store.postgres.named_queries import queries
 from dagmaster.store.postgres.worker_role import functions
@@ -33,6 +35,12 @@ DONE = AttemptStatus.COMPLETED
 KEY = BatchKey("a", 0, "digest")
 BATCHES = {"a": 1, "b": 2}
 """The batch that each node has reserved."""
+
+
+def named(name: str, *aliases: str, version: str = "1", queue: str | None = None) -> HandlerDefinition:
+    """Return the contract of a handler with other names."""
+    document = json.loads(define_handler(name=name, version=version, queue=queue).document)
+    return to_definition({**document, "aliases": [*aliases]})
 
 
 @pytest.fixture
@@ -162,6 +170,32 @@ async def test_the_contract_of_a_handler_cannot_be_changed_nor_one_published_tha
     honest = await world.worker(handlers={"new": "1"})
     await honest.publish_handlers([HandlerDefinition("new", "1", "hash", "{}")])
     assert (await rows_of(world))["dag_handlers"] != before["dag_handlers"]
+
+
+@in_world
+async def test_the_names_of_callers_and_aliases_of_other_handlers_are_not_taken_over(world):
+    contracts = (await world.remote_workers()).contracts
+    await contracts.offer(HandlerOffer("key:acme", (named("theirs"), named("proposed"))))
+    await contracts.trust("theirs", "key:acme", by="anna")
+    honest = await world.worker(handlers={"fathom_merge": "1"})
+    await honest.publish_handlers([named("fathom_merge", "merge")])
+    attacker = await world.worker(
+        handlers={"theirs": "1", "proposed": "2", "merge": "1", "evil": "1", "fathom_merge": "2"}
+    )
+    before = (await rows_of(world))["dag_handlers"]
+    for forged in (
+        named("theirs", queue="evil"),
+        named("proposed", version="2", queue="evil"),
+        named("merge"),
+        named("evil", "theirs"),
+        named("evil", "merge"),
+    ):
+        await attacker.publish_handlers([forged])
+        assert (await rows_of(world))["dag_handlers"] == before, forged
+    assert await contracts.offer(HandlerOffer("key:acme", (named("theirs"),))) == {"theirs"}
+    # A new version of a handler keeps its aliases.
+    await attacker.publish_handlers([named("fathom_merge", "merge", "older", version="2")])
+    assert (await rows_of(world))["dag_handlers"] != before
 
 
 @in_world

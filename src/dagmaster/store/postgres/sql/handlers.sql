@@ -22,16 +22,18 @@ WHERE dag_handlers.content_hash <> excluded.content_hash OR dag_handlers.owner <
 
 -- name: publish_new_handlers
 -- The same for a worker with the role dagmaster_worker: only handlers that it serves, and only versions that are not
--- published yet by the installation. To change one is for those who may change the table.
+-- published yet, of names and with aliases that are neither a caller's nor an alias of another handler. To change one, or
+-- to take over what a caller has published, is for those who may change the table.
 INSERT INTO dag_handlers (name, version, definition, content_hash, worker_id, published_at)
 SELECT n.name, n.version, n.definition::json, n.content_hash, :worker_id, clock()
 FROM unnest(:names::text[], :versions::text[], :definitions::text[], :hashes::text[])
      AS n (name, version, definition, content_hash)
 WHERE EXISTS (SELECT FROM dag_workers w WHERE w.worker_id = :worker_id AND w.handlers ->> n.name = n.version)
-ON CONFLICT (name, version) DO UPDATE
-SET definition = excluded.definition, content_hash = excluded.content_hash, worker_id = excluded.worker_id,
-    published_at = excluded.published_at, owner = excluded.owner, trusted_at = NULL
-WHERE dag_handlers.owner <> excluded.owner
+  AND NOT EXISTS (
+      SELECT FROM (SELECT n.name UNION SELECT jsonb_array_elements_text(dag_aliases(n.definition::json))) AS own (name)
+      WHERE EXISTS (SELECT FROM dag_handlers h WHERE h.name = own.name AND h.owner <> 'installation')
+         OR EXISTS (SELECT FROM dag_names_of_alias(own.name) AS other (name) WHERE other.name <> n.name))
+ON CONFLICT (name, version) DO NOTHING
 
 -- name: lock_offers
 -- Let offers of other workers wait until the end of the transaction: two callers must not both be the first of a name.
