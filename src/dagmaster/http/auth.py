@@ -21,7 +21,7 @@ from dagmaster.application.browser_sessions import (
 )
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.shared_calls import SharedCalls
-from dagmaster.errors import ApiKeyRejected, Category, DagmasterError, DatabaseUnavailable
+from dagmaster.errors import ApiKeyRejected, Category, DagmasterError, DatabaseUnavailable, TokenRejected
 from dagmaster.http.origins import is_own_fetch
 from dagmaster.ports.api_keys import Caller, Namespace, Reach, Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
@@ -87,6 +87,7 @@ class KeyChecker:
         )
         self._cache: dict[str, _Cached] = {}
         self._rejected: dict[str, float] = {}
+        self._verified: dict[str, None] = {}
         self._lookups: SharedCalls[_Cached] = SharedCalls()
         self._used: set[str] = set()
         self._marked_at = float("-inf")
@@ -100,10 +101,10 @@ class KeyChecker:
     async def caller(self, key: str) -> Caller:
         """Return who has a key or a token; raise `ApiKeyRejected` or `TokenRejected` if it is not valid."""
         digest = digest_of(key)
-        if self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest):
+        if self._is_admin(digest):
             return self._admin
         if self._tokens is not None and not key.startswith(PREFIX):
-            return await self._tokens.find_caller(key)
+            return await self._verify(self._tokens, key, digest)
 
         async def find(now: float) -> _Cached:
             record = await find_caller(self._keys, key)
@@ -146,7 +147,10 @@ class KeyChecker:
 
     def knows(self, credential: Credential) -> bool:
         """Return whether a credential was found valid here: it is no guess."""
-        return digest_of(credential.text) in self._cache
+        digest = digest_of(credential.text)
+        if credential.is_session:
+            return digest in self._cache
+        return self._is_admin(digest) or digest in self._cache or digest in self._verified
 
     def was_rejected(self, credential: Credential) -> bool:
         """Return whether a credential was rejected a moment ago: it is sent again, and is no new guess."""
@@ -160,6 +164,21 @@ class KeyChecker:
         with contextlib.suppress(DagmasterError):
             if used:
                 await self._keys.mark_used(sorted(used))
+
+    def _is_admin(self, digest: str) -> bool:
+        return self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest)
+
+    async def _verify(self, tokens: TokenVerifier, token: str, digest: str) -> Caller:
+        """Return the caller of a token. Each request checks it; that it was valid is remembered."""
+        try:
+            caller = await tokens.find_caller(token)
+        except TokenRejected:
+            self._verified.pop(digest, None)
+            raise
+        if len(self._verified) >= MAX_CACHED:
+            self._verified.clear()
+        self._verified[digest] = None
+        return caller
 
     async def _look_up(
         self,

@@ -50,6 +50,9 @@ def _network(address: str) -> str:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    if parsed.version == 4:  # noqa: PLR2004 - the number of the protocol
+    if isinstance(parsed, ipaddress.IPv4Address):
         return address
+    if parsed.ipv4_mapped is not None:
+        # A socket of IPv6 names clients of IPv4 so.
+        return str(parsed.ipv4_mapped)
     return str(ipaddress.ip_network((int(parsed), _NETWORK_BITS), strict=False))
