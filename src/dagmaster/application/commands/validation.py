@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.commands.publication import WorkflowSource
 from dagmaster.application.queries.handlers import contract_of, usable_handlers
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.sdk.handler_catalog import HandlerCatalog
+
+_WORD: Final = re.compile(r"[\w.-]+")
 
 
 def validate_files(
@@ -123,15 +126,22 @@ async def compile_apart(app: Application, definition: JsonObject) -> Graph:
 async def documents_for(app: Application, text: str) -> list[dict[str, Any]]:
     """Return the definitions of handlers that a text may name, and the names of the others.
 
-    With a backslash it may spell a name in another way, and all are returned.
+    With a backslash it may spell a name in another way, and all are returned. The text is read once: callers
+    have published thousands of names.
     """
     records = await usable_handlers(app)
+    is_escaped, words = "\\" in text, frozenset(_WORD.findall(text))
     return [
         contract_of(record)
-        if "\\" in text or any(name in text for name in (record.name, *record.aliases))
+        if is_escaped or any(_may_have(words, name) for name in (record.name, *record.aliases))
         else {"name": record.name, "aliases": list(record.aliases)}
         for record in records
     ]
+
+
+def _may_have(words: frozenset[str], name: str) -> bool:
+    # Callers name handlers as they like, also with spaces and quotes.
+    return name in words or words.issuperset(_WORD.findall(name))
 
 
 def to_sources(results: Sequence[ValidationResult]) -> list[WorkflowSource]:
