@@ -165,6 +165,16 @@ def test_a_downgrade_restores_the_values_of_the_previous_schema(old_database):
     assert rows(old_database, "SELECT name FROM dag_jobs") == [("old",)]
 
 
+def test_jobs_with_long_submitters_can_be_changed_after_a_downgrade(old_database):
+    schema_version.upgrade(old_database)
+    submitter = "key:" + "a" * 64
+    asyncio.run(execute(old_database, f"UPDATE dag_jobs SET submitted_by = '{submitter}'"))
+    schema_version.downgrade(old_database, "0010")
+    asyncio.run(execute(old_database, "UPDATE dag_jobs SET status = 'CANCELLED', finished_at = now()"))
+    schema_version.upgrade(old_database)
+    assert rows(old_database, "SELECT submitted_by, status FROM dag_jobs") == [(submitter, "CANCELLED")]
+
+
 BEFORE_OWNERS = """
 INSERT INTO dag_api_keys (key_id, digest, name, scopes, created_at, created_by)
 VALUES ('k1', 'd1', 'far', '{work}', now(), 'ada'), ('k2', 'd2', 'ada', '{work}', now(), 'dagmaster dev');

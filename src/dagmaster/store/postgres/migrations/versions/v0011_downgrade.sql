@@ -10,5 +10,4 @@ DROP INDEX dag_handlers_owner;
 ALTER TABLE dag_handlers DROP COLUMN aliases, DROP COLUMN owner, DROP COLUMN trusted_at;
 DROP FUNCTION dag_aliases;
 ALTER TABLE dag_workers DROP COLUMN offered;
-ALTER TABLE dag_jobs DROP CONSTRAINT dag_jobs_submitted_by_check;
-ALTER TABLE dag_jobs ADD CONSTRAINT dag_jobs_submitted_by_check CHECK (length(submitted_by) <= 64) NOT VALID;
+-- The longer limit of submitters stays: with the shorter one, jobs that have longer ones could not be changed any more.
