@@ -21,6 +21,9 @@ T = TypeVar("T")
 class Checks(Protocol):
     """Runs checks away from the event loop."""
 
+    def on_behalf_of(self, actor: str) -> Checks:
+        """Return the same for the requests of one caller, who has a share of it."""
+
     async def check(self, function: Callable[..., JsonValue], /, **arguments: Any) -> Any:
         """Call a function of a module with JSON; the answer is JSON.
 
@@ -33,6 +36,9 @@ class Checks(Protocol):
 
 class LocalChecks:
     """Checks of one user's process, as of a command: in a thread, limited by its budget alone."""
+
+    def on_behalf_of(self, actor: str) -> LocalChecks:  # noqa: ARG002 - one user has all of it
+        return self
 
     async def check(self, function: Callable[..., JsonValue], /, **arguments: Any) -> Any:
         return await asyncio.to_thread(function, **arguments)

@@ -73,4 +73,5 @@ class Application:
         same = copy.copy(self)
         object.__setattr__(same, "origin", origin)
         object.__setattr__(same, "caller", caller)
+        object.__setattr__(same, "checks", self.checks.on_behalf_of(origin.actor))
         return same

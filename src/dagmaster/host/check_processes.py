@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -53,25 +54,25 @@ class CheckProcesses:
         self._cpu_seconds = cpu_seconds
         self._memory_mb = memory_mb
         self._threads = ThreadPoolExecutor(limit, "dagmaster-check")
-        self._calls = 0
+        self._calls: Counter[str | None] = Counter()
         self._lock = threading.Lock()
         self._idle: list[_CheckProcess] = []
         self._all: set[_CheckProcess] = set()
         self._is_closed = False
 
-    async def run(self, function: Callable[..., JsonValue], **arguments: JsonValue) -> Any:
+    async def run(
+        self, function: Callable[..., JsonValue], caller: str | None = None, /, **arguments: JsonValue
+    ) -> Any:
         """Call a function of a module in a process; its arguments and its result are JSON.
 
-        Raise `CheckLimitExceeded` if it took too much, and `ChecksBusy` if too many calls wait.
+        Raise `CheckLimitExceeded` if it took too much, and `ChecksBusy` if too many calls wait, or half as
+        many of one caller.
         """
-        if self._calls >= self._limit + MAX_WAITING:
-            raise ChecksBusy(
-                f"{self._calls} checks run or wait, which is the limit of this server: send the request again"
-            )
-        self._calls += 1
+        self._check_places(caller)
+        self._calls[caller] += 1
         work = self._threads.submit(self._run, f"{function.__module__}:{function.__qualname__}", arguments)
         loop = asyncio.get_running_loop()
-        work.add_done_callback(partial(_tell, loop, self._on_done))
+        work.add_done_callback(partial(_tell, loop, partial(self._on_done, caller)))
         return await asyncio.wrap_future(work)
 
     def close(self) -> None:
@@ -87,8 +88,23 @@ class CheckProcesses:
         with self._lock:
             return [process.pid for process in self._all]
 
-    def _on_done(self) -> None:
-        self._calls -= 1
+    def _check_places(self, caller: str | None) -> None:
+        places = self._limit + MAX_WAITING
+        if self._calls.total() >= places:
+            raise ChecksBusy(
+                f"{places} checks run or wait, which is the limit of this server: send the request again"
+            )
+        share = max(1, places // 2)
+        if caller is not None and self._calls[caller] >= share:
+            raise ChecksBusy(
+                f"{share} checks of {caller} run or wait, which is the limit of a caller:"
+                " send the request again"
+            )
+
+    def _on_done(self, caller: str | None) -> None:
+        self._calls[caller] -= 1
+        if not self._calls[caller]:
+            del self._calls[caller]
 
     def _run(self, name: str, arguments: dict[str, JsonValue]) -> JsonValue:
         process = self._take()

@@ -7,6 +7,7 @@ heartbeats of workers that speak HTTP and of an orchestrator that serves the API
 from __future__ import annotations
 
 import asyncio
+import copy
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -32,6 +33,13 @@ class CompilerThreads:
     def __init__(self, processes: CheckProcesses | None = None) -> None:
         self._pool = ThreadPoolExecutor(MAX_THREADS, "dagmaster-compiler")
         self._processes = processes
+        self._actor: str | None = None
+
+    def on_behalf_of(self, actor: str) -> CompilerThreads:
+        """Return the same threads and processes, for the requests of one caller."""
+        same = copy.copy(self)
+        same._actor = actor  # noqa: SLF001 - a copy of this object
+        return same
 
     async def run(self, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
@@ -44,4 +52,4 @@ class CompilerThreads:
         """
         if self._processes is None:
             return await self.run(function, **arguments)
-        return await self._processes.run(function, **arguments)
+        return await self._processes.run(function, self._actor, **arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from dagmaster.application.submission import JobRequest, SubmissionQueue, submit
 from dagmaster.authoring.check_budget import QUICK_STEPS
 from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.errors import InputsInvalid
+from dagmaster.ports.audit_trail import ChangeOrigin
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import memory_application
 
@@ -31,8 +33,13 @@ class HeldChecks:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.actors: list[str] = []
         self.started = asyncio.Event()
         self.released = asyncio.Event()
+
+    def on_behalf_of(self, actor: str) -> HeldChecks:
+        self.actors.append(actor)
+        return self
 
     async def check(self, function: Any, /, **arguments: Any) -> Any:
         self.calls.append(function.__name__)
@@ -42,6 +49,13 @@ class HeldChecks:
 
     async def run(self, work: Any, *args: Any, **options: Any) -> Any:
         return work(*args, **options)
+
+
+def test_the_checks_of_a_request_are_those_of_its_caller():
+    checks = HeldChecks()
+    app = replace(memory_application(), checks=checks)
+    assert app.on_behalf_of(ChangeOrigin(actor="key:ada")).checks is checks
+    assert checks.actors == ["key:ada"]
 
 
 def test_only_a_large_check_leaves_the_event_loop():

@@ -12,6 +12,7 @@ import pytest
 from dagmaster.errors import CheckLimitExceeded, ChecksBusy
 from dagmaster.host import check_processes
 from dagmaster.host.check_processes import CheckProcesses
+from dagmaster.http.compiler_threads import CompilerThreads
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.host import hostile_calls as calls
 
@@ -132,6 +133,32 @@ def test_a_cancelled_call_keeps_its_process_and_further_calls_are_refused(monkey
             await pipes.release()
             assert await second == 3
             assert await pool.run(calls.pid)
+
+    asyncio.run(main())
+
+
+def test_the_checks_of_one_caller_leave_half_of_the_places_to_others(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(check_processes, "MAX_WAITING", 3)
+    pipes = Pipes(tmp_path)
+
+    async def main() -> None:
+        async with processes(limit=1) as pool:
+            first = pipes.call(pool)
+            await pipes.until_started()
+            threads = {name: CompilerThreads(pool).on_behalf_of(name) for name in ("key:greedy", "key:other")}
+            greedy, other = threads["key:greedy"], threads["key:other"]
+            waiting = [asyncio.create_task(greedy.check(calls.add, a=1, b=2)) for _ in range(2)]
+            await asyncio.sleep(0)
+            with pytest.raises(ChecksBusy, match="2 checks of key:greedy run or wait"):
+                await greedy.check(calls.pid)
+            waiting.append(asyncio.create_task(other.check(calls.add, a=1, b=2)))
+            await asyncio.sleep(0)
+            with pytest.raises(ChecksBusy, match="4 checks run or wait"):
+                await other.check(calls.pid)
+            await pipes.release()
+            assert await asyncio.gather(*waiting) == [3, 3, 3]
+            await first
+            assert await greedy.check(calls.pid), "its places are free again"
 
     asyncio.run(main())
 

@@ -20,9 +20,9 @@ class SearchedText(str):
 
     __slots__ = ("searches",)
 
-    def __contains__(self, part: str) -> bool:
+    def __contains__(self, part: object) -> bool:
         self.searches = getattr(self, "searches", 0) + 1
-        return super().__contains__(part)
+        return isinstance(part, str) and super().__contains__(part)
 
 
 def contracts_for(text: str) -> set[str]:
