@@ -92,11 +92,13 @@ def owned_names(name: str, owner: str, definition: Mapping[str, Any]) -> frozens
 def usable(records: Iterable[HandlerRecord]) -> list[HandlerRecord]:
     """Return the handlers against whose contracts workflows are checked.
 
-    A caller's whose name is an alias of the installation's is none of them: the alias wins.
+    A caller's whose name is an alias of the installation's does not count: the alias wins.
     """
-    found = [record for record in records if record.is_usable]
-    aliases = frozenset(alias for record in found if record.owner == INSTALLATION for alias in record.aliases)
-    return [record for record in found if record.owner == INSTALLATION or record.name not in aliases]
+    contracts = [record for record in records if record.is_usable]
+    aliases = frozenset(
+        alias for record in contracts if record.owner == INSTALLATION for alias in record.aliases
+    )
+    return [record for record in contracts if record.owner == INSTALLATION or record.name not in aliases]
 
 
 def describe_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
