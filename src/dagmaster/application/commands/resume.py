@@ -73,6 +73,15 @@ class ResumeRequest:
     version: int | None = None
     idempotency_key: str | None = None
 
+    @property
+    def named_inputs(self) -> frozenset[str]:
+        return frozenset({*self.inputs, *self.input_texts})
+
+    @property
+    def has_changes(self) -> bool:
+        """Return whether an input or a version is named, even if it is the one that the job had."""
+        return bool(self.named_inputs) or self.version is not None
+
 
 async def resume_job(
     app: Application, job_id: str | None, request: ResumeRequest, *, wait_seconds: float = WAIT_SECONDS
@@ -82,8 +91,7 @@ async def resume_job(
     if resume.is_new_job:
         return await _submit(app, resume)
     if resume.is_noop:
-        has_changes = request.inputs or request.input_texts or request.version is not None
-        same = " with these inputs and this version" if has_changes else ""
+        same = " with these inputs and this version" if request.has_changes else ""
         raise NothingToResume(f"job {resume.job.job_id} completed{same}: name the nodes to run again")
     command = OutgoingCommand(
         kind=CommandKind.RESUME,
@@ -155,7 +163,7 @@ class _Resume:
 
     @property
     def is_new_job(self) -> bool:
-        """Return whether the graph or an input differs."""
+        """Return whether the graph or an input differs. A secret input that is named counts as another one."""
         return self.graph.content_hash != self.source_graph.content_hash or bool(self.changed)
 
     @property
@@ -179,6 +187,11 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
     job = await find_job(app, job_id)
     if not job.is_finished:
         raise JobNotFinished(f"job {job.job_id} is {job.status}: only a finished job can be resumed")
+    if request.has_changes:
+        # It may be a submission, with what was submitted before. Whether it is one says whether the inputs are
+        # the same: who may not submit is not told.
+        check_scope(app.caller, Scope.SUBMIT)
+        check_workflow(app.caller, job.workflow_id)
     source_graph = await app.graphs.of_job(job)
     graph = source_graph
     if request.version is not None:
@@ -186,12 +199,9 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
     resume = _Resume(
         job=job, source_graph=source_graph, graph=graph, inputs=dict(job.inputs), request=request
     )
-    if graph is not source_graph or request.inputs or request.input_texts:
+    if graph is not source_graph or request.named_inputs:
         resume = await _with_inputs(app, resume)
     if resume.is_new_job:
-        # It is a submission, with what was submitted before.
-        check_scope(app.caller, Scope.SUBMIT)
-        check_workflow(app.caller, job.workflow_id)
         _check_secrets(resume)
     for node_id in request.from_nodes:
         await _check_node(app, resume, node_id)
@@ -210,11 +220,10 @@ def _check_secrets(resume: _Resume) -> None:
     """
     if not resume.changed:
         return
-    named = {*resume.request.inputs, *resume.request.input_texts}
     kept = sorted(
         name
         for name, declared in resume.graph.inputs.items()
-        if _is_kept_secret(resume.inputs, name, declared) and name not in named
+        if _is_kept_secret(resume.inputs, name, declared) and name not in resume.request.named_inputs
     )
     if kept:
         raise SecretInputsMissing(
@@ -240,7 +249,7 @@ async def _with_inputs(app: Application, resume: _Resume) -> _Resume:
     return replace(
         resume,
         inputs=inputs,
-        changed=changed_names(before, inputs),
+        changed=changed_names(before, inputs) | (request.named_inputs & secret_names(graph.inputs)),
         prints={name: identity_of(value) for name, value in sealed.items()},
     )
 

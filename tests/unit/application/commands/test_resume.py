@@ -281,6 +281,29 @@ def test_a_resume_with_another_input_needs_the_secrets_again():
     asyncio.run(main())
 
 
+def test_a_resume_does_not_tell_whether_a_secret_was_guessed():
+    """Neither the scope that a guess needs nor its kind of resume depends on what is stored."""
+
+    async def main() -> None:
+        tiles = Tiles()
+        async with served_application(tiles.registry) as app:
+            graph = tiles.compiled(SECRET_FLOW)
+            job = JobRequest(graph=graph, submitted_by="ada", inputs={"token": "1234"})
+            job_id = str((await submit_job(app, job)).job_id)
+            await finished(app, job_id)
+            caller = Caller(key_id="1", name="eve", scopes=frozenset({Scope.OPERATE}))
+            as_operator = app.on_behalf_of(ChangeOrigin(actor=caller.actor), caller)
+            for guess in ("1234", "1235"):
+                for named in ({"inputs": {"token": guess}}, {"input_texts": {"token": guess}}):
+                    request = ResumeRequest(sent_by="eve", **named)
+                    for resume in (plan_resume, resume_job):
+                        with pytest.raises(ScopeMissing, match="needs the scope `submit`"):
+                            await resume(as_operator, job_id, request)
+                    assert (await plan_resume(app, job_id, request)).is_new_job
+
+    asyncio.run(main())
+
+
 def test_a_resume_as_a_new_job_needs_the_scope_submit_and_the_workflow():
     async def test(app: Application, job_id: str, tiles: Tiles) -> None:
         tiles.is_broken = False
