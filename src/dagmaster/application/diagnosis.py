@@ -106,7 +106,7 @@ async def explain_job(app: Application, job_id: str | None) -> Why:
 async def _explain(app: Application, record: JobRecord) -> Explanation:
     facts = await app.read.diagnosis(record.job_id)
     graph = await app.explained_outlines.of_job(record)
-    redact = redactor_of(app, graph.inputs, record)
+    redact = redactor_of(graph.inputs, record)
     if facts is None:
         raise JobNotFound(f"job {record.job_id} was removed while it was read")
     job, failed_with = _rebuild(graph, facts)

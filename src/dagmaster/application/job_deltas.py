@@ -48,7 +48,7 @@ class JobContext:
     async def load(app: Application, job: JobRecord) -> JobContext:
         """Return the context of a job that was loaded with its inputs."""
         graph = shown_graph(await app.outlines.of_job(job))
-        return JobContext(job.job_id, graph, redactor_of(app, graph.inputs, job))
+        return JobContext(job.job_id, graph, redactor_of(graph.inputs, job))
 
     def workflow_nodes(self, events: Iterable[StoredEvent]) -> set[str]:
         """Return the nodes of the workflow that events are about: for a child of a fan-out, the fan-out."""

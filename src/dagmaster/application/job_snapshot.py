@@ -183,7 +183,7 @@ async def load_snapshot(
     return JobSnapshot(
         job=job,
         graph=graph,
-        redact=redactor_of(app, graph.inputs, job),
+        redact=redactor_of(graph.inputs, job),
         lease_seconds=read.lease_seconds,
         nodes=nodes,
         children=children,

@@ -1,15 +1,15 @@
 """Redact secret inputs before anything leaves `application`.
 
-Errors and messages are also redacted when they are written. Here it is done again for everything that is
-returned, so that a value which a later version stores unredacted does not get out.
+Secret inputs are *** by their names. What handlers return was redacted when it was written. Here it is done
+again with the values that are known without a key: those in clear, and those of queued tasks.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dagmaster.engine.expressions.secret_parts import REDACTED, secret_names
-from dagmaster.ports.secret_vault import readable_inputs
+from dagmaster.ports.secret_vault import ClosedVault, readable_inputs
 from dagmaster.records.jobs import JobRecord
 from dagmaster.records.nodes import NodeRecord
 from dagmaster.records.redacted import has_secrets, redacted
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.json_types import JsonObject, JsonValue
 
+_CLOSED: Final = ClosedVault()
 R = TypeVar("R", JobRecord, NodeRecord, TaskRecord, AttemptRecord)
 
 
@@ -67,16 +68,18 @@ def redact_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 async def job_redactor(app: Application, job: JobRecord) -> JobRedactor:
     """Return the redactor of a job that was loaded with its inputs."""
-    return redactor_of(app, await _declarations(app, job.content_hash), job)
+    return redactor_of(await _declarations(app, job.content_hash), job)
 
 
-def redactor_of(app: Application, declarations: Mapping[str, Any], job: JobRecord) -> JobRedactor:
+def redactor_of(declarations: Mapping[str, Any], job: JobRecord) -> JobRedactor:
     """Return the redactor of a job with these declared inputs.
 
-    Without the key it knows no secret input: what is stored was redacted by the process that had it.
+    It decrypts nothing: what came from a handler was redacted by the process that had the values, and a
+    redacted guess in what people wrote would say that it is right. It knows values that are stored in clear:
+    the params of their tasks have them.
     """
     names = secret_names(declarations)
-    return JobRedactor(declarations, readable_inputs(app.vault, job.job_id, names, job.inputs))
+    return JobRedactor(declarations, readable_inputs(_CLOSED, job.job_id, names, job.inputs))
 
 
 class RedactorCache:
@@ -120,7 +123,7 @@ class RedactorCache:
             declarations = self._declarations[content_hash] = await _declarations(self._app, content_hash)
         if job is None and any((declared or {}).get("secret") for declared in declarations.values()):
             job = await self._app.read.job(job_id)
-        return JobRedactor(declarations, {}) if job is None else redactor_of(self._app, declarations, job)
+        return JobRedactor(declarations, {}) if job is None else redactor_of(declarations, job)
 
 
 async def _declarations(app: Application, content_hash: str) -> Mapping[str, Any]:

@@ -220,7 +220,6 @@ def make_orchestrator(
 ) -> Orchestrator:
     from dagmaster.orchestrator.poll_schedule import ClaimScope, Timing
     from dagmaster.orchestrator.service import Orchestrator
-    from dagmaster.redaction import redact_value
     from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 
     lease, worker_lease = settings.orchestrator_lease_seconds, settings.worker_lease_seconds
@@ -238,7 +237,6 @@ def make_orchestrator(
     return Orchestrator(
         store,
         blobs=blobs,
-        redact=redact_value,
         timing=timing,
         claims=ClaimScope(queue, job_id),
         limits=default_limits(settings),

@@ -13,7 +13,6 @@ from dagmaster.local.runner import LocalServices
 from dagmaster.orchestrator.poll_schedule import ClaimScope, Timing
 from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.orchestrator.single_job import running
-from dagmaster.redaction import redact_value
 from dagmaster.sdk.handler_mocks import with_mocks
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase
@@ -72,7 +71,6 @@ def memory_services(
         return Orchestrator(
             store,
             blobs=tables.blobs,
-            redact=redact_value,
             timing=timing,
             claims=ClaimScope(queue, job_id),
             limits=limits,

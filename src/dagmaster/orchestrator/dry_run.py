@@ -57,7 +57,7 @@ async def dry_run_job(  # noqa: PLR0913 - all that a job is made of
     )  # fmt: skip
     claimed = ClaimedJob(new=new, row=JobRow(id=new.id), epoch=0, event_seq=0)
     values = _DryRunValues(results)
-    owned = OwnedJob(claimed, _without_limits(graph), values, source=source, reusable=results, vault=vault)
+    owned = OwnedJob(claimed, _without_limits(graph), values, source=source, reusable=results)
     values.job = owned.job
     # Child jobs are made and dropped: their ids are never stored.
     children = ChildJobs(results, GraphCache(results).get, lambda: "0", vault)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.orchestrator.added_nodes import load_added
 from dagmaster.orchestrator.audit_log import to_audit_events
 from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
-from dagmaster.orchestrator.turn_commit import redact_secret_inputs, to_commit
+from dagmaster.orchestrator.turn_commit import to_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from dagmaster.engine.graph import DefaultLimits
     from dagmaster.orchestrator.child_jobs import ChildJobs
     from dagmaster.orchestrator.inbox import PendingEvents
@@ -33,10 +31,9 @@ class JobAdvancer:
         children: ChildJobs,
         limits: DefaultLimits | None,
         blobs: OutputBlobs,
-        redact: Callable[[Any, Collection[str]], Any],
     ) -> None:
         self._store, self._children, self._limits = store, children, limits
-        self._blobs, self._redact = blobs, redact
+        self._blobs = blobs
 
     async def advance(
         self, owned: OwnedJob, pending: PendingEvents, now: float
@@ -46,7 +43,6 @@ class JobAdvancer:
         result, jobs = await self._run(owned, pending, now)
         children = {child.parent.node_id: child.id for child in jobs if child.parent is not None}
         # Before anything of the result becomes a row.
-        redact_secret_inputs(owned, result, self._redact)
         commit = await to_commit(owned, result, ids=self._store.ids, blobs=self._blobs, now=now)
         commit.children = jobs
         commit.results, commit.notified_results = pending.results, pending.notified

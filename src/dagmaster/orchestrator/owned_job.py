@@ -10,7 +10,7 @@ from dagmaster.engine.status import JobStatus
 from dagmaster.orchestrator.expression_scopes import ExpressionScopes
 from dagmaster.orchestrator.result_reuse import ResultReuse
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.secret_vault import ClosedVault, read_sealed, readable_inputs
+from dagmaster.ports.secret_vault import read_sealed
 from dagmaster.redaction import secret_texts
 
 if TYPE_CHECKING:
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.node_values import Values
     from dagmaster.ports.reusable_results import ReusableResults, SourceJob
-    from dagmaster.ports.secret_vault import SecretVault
 
 
-_CLOSED: Final = ClosedVault()
 _DEADLINE: Final = ""
 _BACKLOG: Final = "*"
 """The timers of a job itself, besides the nodes' timers."""
@@ -47,7 +45,6 @@ class OwnedJob:
         "reuse",
         "scopes",
         "secret_inputs",
-        "secrets",
         "sources",
         "stored",
         "tasks",
@@ -63,7 +60,6 @@ class OwnedJob:
         *,
         source: SourceJob | None = None,
         reusable: ReusableResults | None = None,
-        vault: SecretVault = _CLOSED,
     ) -> None:
         self.is_fresh = claimed.row.status is JobStatus.PENDING and not claimed.nodes
         self.job = Job.rebuild(graph, claimed.row, claimed.nodes)
@@ -83,10 +79,6 @@ class OwnedJob:
         self.secret_inputs = {name: value for name, value in secrets.items() if read_sealed(value)}
         clear = {name: value for name, value in secrets.items() if name not in self.secret_inputs}
         self.clear_secrets = secret_texts(graph.inputs, clear) if clear else []
-        # What is redacted in what users write. It is not known if their key is lost.
-        self.secrets = (
-            secret_texts(graph.inputs, readable_inputs(vault, self.job.id, names, inputs)) if names else []
-        )
         # The frozen lists of fan-outs that still start children: read once, not once a turn.
         self.sources: dict[str, list[JsonValue]] = {}
         self.values = CachedValues(self, values)

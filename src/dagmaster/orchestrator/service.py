@@ -35,7 +35,7 @@ from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.secret_vault import ClosedVault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from dagmaster.engine.graph import DefaultLimits
     from dagmaster.orchestrator.turn import TurnObserver, TurnResult
@@ -62,7 +62,6 @@ class Orchestrator:
         store: OrchestratorStore,
         *,
         blobs: OutputBlobs,
-        redact: Callable[[Any, Collection[str]], Any],
         timing: Timing | None = None,
         claims: ClaimScope = ClaimScope(),  # noqa: B008 - it never changes
         limits: DefaultLimits | None = None,
@@ -76,9 +75,7 @@ class Orchestrator:
         self._vault = vault or ClosedVault()
         self._graphs = GraphCache(store, limits)
         children = ChildJobs(store, self._graphs.get, self._new_id, self._vault)
-        self._advancer = JobAdvancer(
-            store, children=children, limits=self._graphs.limits, blobs=blobs, redact=redact
-        )
+        self._advancer = JobAdvancer(store, children=children, limits=self._graphs.limits, blobs=blobs)
         self._timers: list[tuple[float, str, str]] = []
         # Jobs that could not be advanced: until when they are quarantined, and the error's type.
         self._quarantined: dict[str, tuple[float, str]] = {}
@@ -365,7 +362,7 @@ class Orchestrator:
             source = await self.store.load_source_job(claimed.new.resumed_from or "") if reuses else None
             claimed = await with_current_seals(self._vault, graph, claimed)
             owned = self.jobs[job_id] = OwnedJob(
-                claimed, graph, self.store, source=source, reusable=self.store, vault=self._vault
+                claimed, graph, self.store, source=source, reusable=self.store
             )
         except DatabaseUnavailable:
             raise

@@ -1,4 +1,4 @@
-"""Turn the result of a turn into the rows to commit, without secret inputs."""
+"""Turn the result of a turn into the rows to commit."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.decisions import AddNodes, Fail, Ignore, RejectResult
+from dagmaster.engine.decisions import AddNodes, Ignore
 from dagmaster.engine.events import (
-    Approved,
-    ChildJobFinished,
-    DispatchRejected,
     NodesAdded,
-    Rejected,
     TaskFailed,
 )
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
@@ -23,9 +19,8 @@ from dagmaster.ports.tasks import NewTask
 from dagmaster.ports.turn_records import TurnCommit, Withdrawal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
-    from dagmaster.engine.events import EngineEvent
     from dagmaster.json_types import JsonValue
     from dagmaster.orchestrator.owned_job import OwnedJob
     from dagmaster.orchestrator.turn import ResolvedTask, TurnResult
@@ -120,46 +115,6 @@ def _cancel_in_flight(owned: OwnedJob, result: TurnResult, commit: TurnCommit) -
                 commit.stopped_at_dispatch.add(tasks[stop.node])
         elif stop.node in tasks:
             commit.stops.append(tasks[stop.node])
-
-
-def redact_secret_inputs(
-    owned: OwnedJob, result: TurnResult, redact: Callable[[Any, Collection[str]], Any]
-) -> None:
-    """Redact the secret inputs in what the engine made of them: errors, messages, outputs, the result.
-
-    Outputs and errors of handlers were redacted by their worker. Params and child inputs have typed parts
-    instead of values (ADR 0041); what remains is what users write: comments, and payloads of signals.
-    """
-    if not owned.secrets:
-        return
-    for node in result.changed:
-        if node.error is not None:
-            node.error = redact(node.error, owned.secrets)
-    for node_id, output in result.outputs.items():
-        if not isinstance(output, JsonText):
-            result.outputs[node_id] = redact(output, owned.secrets)
-    for decision in result.decisions:
-        if isinstance(decision, Fail):
-            decision.error = redact(decision.error, owned.secrets)
-            owned.job.nodes[decision.node].error = decision.error
-        elif isinstance(decision, RejectResult):
-            decision.error = redact(decision.error, owned.secrets)
-    for _, event in result.events:
-        _redact_event(event, owned.secrets, redact)
-    for request in result.approvals:
-        request.message = redact(request.message, owned.secrets)
-    if result.finished is not None:
-        result.finished.error = redact(result.finished.error, owned.secrets)
-        result.finished.result = redact(result.finished.result, owned.secrets)
-
-
-def _redact_event(
-    event: EngineEvent, secrets: Collection[str], redact: Callable[[Any, Collection[str]], Any]
-) -> None:
-    if isinstance(event, DispatchRejected | TaskFailed | ChildJobFinished) and event.error is not None:
-        event.error = redact(event.error, secrets)
-    elif isinstance(event, Approved | Rejected):
-        event.comment = redact(event.comment, secrets)
 
 
 def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:

@@ -24,7 +24,6 @@ from dagmaster.orchestrator.poll_schedule import Timing
 from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.job_records import StoredWorkflow
-from dagmaster.redaction import redact_value
 from dagmaster.simulation.final_state import Violation
 from dagmaster.simulation.loop import HOST, SERVER, START, SimulatedLoop, Stuck
 from dagmaster.simulation.mock_handlers import MockHandlers
@@ -316,9 +315,7 @@ class World:
             worker_scan_seconds=SCAN_SECONDS,
         )
         remote: Any = RemoteStore(self.network, host, store, self.oracle)
-        service = Orchestrator(
-            remote, blobs=self.database.blobs, redact=redact_value, timing=timing, vault=self._vault
-        )
+        service = Orchestrator(remote, blobs=self.database.blobs, timing=timing, vault=self._vault)
         self._run_service(host, service)
 
     def _start_worker(self) -> None:

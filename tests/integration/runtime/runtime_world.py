@@ -26,7 +26,6 @@ from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.job_records import StoredWorkflow
-from dagmaster.redaction import redact_value
 from dagmaster.sdk.handler_registry import Registry, discover
 from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresClientStore
@@ -184,7 +183,7 @@ class World:
             worker_scan_seconds=0.1,
             max_backoff_seconds=0.5,
         )
-        service = Orchestrator(store, blobs=self.blobs, redact=redact_value, timing=timing, vault=self.vault)
+        service = Orchestrator(store, blobs=self.blobs, timing=timing, vault=self.vault)
         self.orchestrators.append(service)
         await self._begin(service)
         return service

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from dagmaster.application.context import Application
 from dagmaster.bootstrap.monitoring import observe_tasks, observe_turns
 from dagmaster.orchestrator.service import Orchestrator
-from dagmaster.redaction import redact_value
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
@@ -47,9 +46,7 @@ async def served_application(
 ) -> AsyncIterator[Application]:
     """Provide an application whose jobs are run by an orchestrator and a worker of this process."""
     database = MemoryDatabase()
-    orchestrator = Orchestrator(
-        MemoryOrchestratorStore(database), blobs=database.blobs, redact=redact_value, vault=VAULT
-    )
+    orchestrator = Orchestrator(MemoryOrchestratorStore(database), blobs=database.blobs, vault=VAULT)
     store = MemoryWorkerStore(database)
     ports = WorkerPorts(
         source=store,

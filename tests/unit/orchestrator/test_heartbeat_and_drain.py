@@ -7,7 +7,6 @@ from typing import Any
 
 from dagmaster.errors import DatabaseDiskFull
 from dagmaster.orchestrator.service import Orchestrator
-from dagmaster.redaction import redact_value
 from dagmaster.store.memory.database import MemoryDatabase
 from tests.conformance.jobs import submitted
 from tests.conformance.stores import MemoryWorld
@@ -21,7 +20,7 @@ def test_a_job_that_is_quarantined_during_the_drain_is_released():
         world.database = MemoryDatabase()
         client = await world.client()
         store: Any = await world.orchestrator()
-        orchestrator = Orchestrator(store, blobs=world.blobs, redact=redact_value)
+        orchestrator = Orchestrator(store, blobs=world.blobs)
         job_id = await submitted(world, client)
         # The claim was on its way when the drain was requested and its jobs were released, and cannot be loaded.
         (claimed,) = await store.claim(1)
@@ -44,7 +43,7 @@ def test_a_full_disk_that_a_turn_met_is_in_the_next_heartbeat():
     async def main() -> None:
         world = MemoryWorld()
         store: Any = await world.orchestrator()
-        orchestrator = Orchestrator(store, blobs=world.blobs, redact=redact_value)
+        orchestrator = Orchestrator(store, blobs=world.blobs)
         orchestrator._backoff.on_failure(DatabaseDiskFull("the disk is full"))
         await orchestrator._heartbeat()
         assert (await (await world.reader()).fleet_counts()).hindered_orchestrators == 1

@@ -10,7 +10,6 @@ from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.status import JobStatus
 from dagmaster.orchestrator.poll_schedule import Timing
 from dagmaster.orchestrator.service import Orchestrator
-from dagmaster.redaction import redact_value
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.store.memory.client_store import MemoryClientStore
@@ -88,9 +87,7 @@ def test_a_worker_runs_what_another_source_delivers_and_reports_to_the_store():
         )
         worker = Worker(ports, registry, options=WorkerOptions(shares_loop=True))
         timing = Timing(poll_seconds=0.05, heartbeat_seconds=1.0, scan_seconds=1.0, worker_scan_seconds=1.0)
-        orchestrator = Orchestrator(
-            MemoryOrchestratorStore(database), blobs=database.blobs, redact=redact_value, timing=timing
-        )
+        orchestrator = Orchestrator(MemoryOrchestratorStore(database), blobs=database.blobs, timing=timing)
         services = [asyncio.create_task(worker.run()), asyncio.create_task(orchestrator.run())]
         await worker.ready.wait()
         relay = asyncio.create_task(source.relay())

@@ -163,7 +163,7 @@ class _Resume:
 
     @property
     def is_new_job(self) -> bool:
-        """Return whether the graph or an input differs. A secret input that is named counts as another one."""
+        """Return whether the graph or an input differs. A secret input that is named counts as changed."""
         return self.graph.content_hash != self.source_graph.content_hash or bool(self.changed)
 
     @property
@@ -188,8 +188,8 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
     if not job.is_finished:
         raise JobNotFinished(f"job {job.job_id} is {job.status}: only a finished job can be resumed")
     if request.has_changes:
-        # It may be a submission, with what was submitted before. Whether it is one says whether the inputs are
-        # the same: who may not submit is not told.
+        # It may be a submission, with what was submitted before. Whether it is one says whether the inputs
+        # are the same: who may not submit is not told.
         check_scope(app.caller, Scope.SUBMIT)
         check_workflow(app.caller, job.workflow_id)
     source_graph = await app.graphs.of_job(job)
@@ -336,7 +336,7 @@ async def _plan_run(
     decisions = plan_rerun(rebuilt, event, job.read_at, context)
     if isinstance(decisions, str):
         raise CommandRejected(decisions)
-    redact = redactor_of(app, graph.inputs, job)
+    redact = redactor_of(graph.inputs, job)
     return _plan_view(job, graph, decisions, context, redact=redact, run=rebuilt.run)
 
 
@@ -345,7 +345,7 @@ async def _plan_nothing(app: Application, resume: _Resume) -> ResumePlanView:
     stored = await _load_job(app, job.job_id)
     context = await _resume_context(app)
     decisions = plan_nothing(Job.rebuild(graph, stored.row, stored.nodes), context)
-    return _plan_view(job, graph, decisions, context, redact=redactor_of(app, graph.inputs, job))
+    return _plan_view(job, graph, decisions, context, redact=redactor_of(graph.inputs, job))
 
 
 async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
@@ -369,7 +369,7 @@ async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
         vault=app.vault,
     )
     decisions = plan_new_job(planned, Job.rebuild(resume.source_graph, stored.row, stored.nodes), context)
-    before = redactor_of(app, resume.source_graph.inputs, job)
+    before = redactor_of(resume.source_graph.inputs, job)
     redact = JobRedactor(resume.graph.inputs, resume.inputs).with_secrets(before.secrets)
     return _plan_view(job, resume.graph, decisions, context, redact=redact, is_new_job=True)
 

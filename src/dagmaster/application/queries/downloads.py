@@ -39,7 +39,7 @@ async def download_output(app: Application, job_id: str | None, node_id: str) ->
     graph = await app.outlines.get(job.content_hash)
     await find_node(app, job, graph, node_id)
     values = await app.read.node_values(job.job_id, node_id)
-    secrets = [*redactor_of(app, graph.inputs, job).secrets, *values.hidden]
+    secrets = [*redactor_of(graph.inputs, job).secrets, *values.hidden]
     return await _download(app, values.output, values.output_ref, secrets)
 
 
@@ -47,7 +47,7 @@ async def download_result(app: Application, job_id: str | None) -> Download:
     """Return the result of a job; null if it has none. Raise `BlobNotFound` if it was deleted."""
     job = await find_job(app, job_id)
     graph = await app.outlines.get(job.content_hash)
-    return await _download(app, job.result, job.result_ref, redactor_of(app, graph.inputs, job).secrets)
+    return await _download(app, job.result, job.result_ref, redactor_of(graph.inputs, job).secrets)
 
 
 async def _download(app: Application, value: Any, ref: str | None, secrets: Collection[str]) -> Download:

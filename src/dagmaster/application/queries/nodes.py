@@ -79,7 +79,7 @@ async def node_detail(
     job = await find_job(app, job_id)
     graph = await app.outlines.of_job(job)
     record = await find_node(app, job, graph, node_id)
-    redact = redactor_of(app, graph.inputs, job)
+    redact = redactor_of(graph.inputs, job)
     place = None if record.parent_node_id is None else child_of(node_id)
     values = await app.read.node_values(job.job_id, node_id, child_of=place)
     children = {} if record.source_count is None else await app.read.child_counts(job.job_id, [node_id])
@@ -135,7 +135,7 @@ async def list_attempts(
     await find_node(app, job, graph, node_id)
     records = await app.read.attempts(job.job_id, node_id, after=after, limit=limit)
     values = await app.read.node_values(job.job_id, node_id)
-    hide = redactor_of(app, graph.inputs, job).with_secrets(values.hidden)
+    hide = redactor_of(graph.inputs, job).with_secrets(values.hidden)
     return Page(
         items=tuple(redacted(record, hide) for record in records),
         next_cursor=next_cursor(CursorKind.ATTEMPTS, records, limit, lambda record: (record.attempt,)),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +20,11 @@ from dagmaster.application.commands.control import (
     retry_nodes,
     send_signal,
 )
+from dagmaster.application.job_watch import watch_job
+from dagmaster.application.queries.events_and_logs import list_events
+from dagmaster.application.queries.nodes import node_detail
+from dagmaster.application.submission import JobRequest, submit_job
+from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import (
     ApprovalNotPending,
@@ -34,8 +41,13 @@ from dagmaster.errors import (
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.records.nodes import NodeRecord
+from dagmaster.sdk.handler_registry import Registry
 from tests.unit.application.commands.doubles import Reads, an_app, an_event, processed
+from tests.unit.application.memory_application import finished, served_application
 from tests.unit.application.world import ASKED, DONE, SECRET, a_record, run
+
+if TYPE_CHECKING:
+    from dagmaster.json_types import JsonValue
 
 FAILED = NodeRecord(node_id="fetch", status=NodeStatus.FAILED, job_id="7", attempt=3)
 
@@ -303,3 +315,40 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(
     with pytest.raises(error, match=text):
         run(command(app))
     assert client.sent == []
+
+
+# ── What people write ──
+
+GUESSED = """
+workflow_id: guessed
+inputs: {pin: {type: string, secret: true}}
+nodes:
+  receive: {type: wait, signal: go, next: ask}
+  ask: {type: approval, message: "Go on with {{ nodes.receive.output.guesses }}?"}
+outputs: {received: "{{ nodes.receive.output }}"}
+"""
+
+
+def test_what_people_write_does_not_say_whether_it_has_a_secret():
+    """A payload with every PIN, of which one came back as ***, would name it."""
+
+    async def main() -> None:
+        async with served_application(Registry([])) as app:
+            graph = compile_text(GUESSED).graph
+            job = JobRequest(graph=graph, submitted_by="ada", inputs={"pin": "canary-7"})
+            job_id = str((await submit_job(app, job)).job_id)
+            guesses: list[JsonValue] = [f"canary-{digit}" for digit in range(10)]
+            await send_signal(app, job_id, "go", {"guesses": guesses}, sent_by="eve")
+            async for view in watch_job(app, job_id):
+                if view.statuses.get("ask") is NodeStatus.WAITING:
+                    break
+            approved = await approve_node(app, job_id, "ask", sent_by="eve", comment=f"try {guesses}")
+            finished_job = await finished(app, job_id)
+            assert finished_job.result == {"received": {"guesses": guesses}}
+            node = await node_detail(app, job_id, "receive")
+            events = (await list_events(app, job_id)).items
+            shown = json.dumps([view.to_dict() for view in (approved, node, *events)])
+            assert "***" not in shown
+            assert "canary-7" in approved.sentence
+
+    asyncio.run(main())

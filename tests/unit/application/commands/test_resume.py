@@ -294,8 +294,10 @@ def test_a_resume_does_not_tell_whether_a_secret_was_guessed():
             caller = Caller(key_id="1", name="eve", scopes=frozenset({Scope.OPERATE}))
             as_operator = app.on_behalf_of(ChangeOrigin(actor=caller.actor), caller)
             for guess in ("1234", "1235"):
-                for named in ({"inputs": {"token": guess}}, {"input_texts": {"token": guess}}):
-                    request = ResumeRequest(sent_by="eve", **named)
+                for request in (
+                    ResumeRequest(sent_by="eve", inputs={"token": guess}),
+                    ResumeRequest(sent_by="eve", input_texts={"token": guess}),
+                ):
                     for resume in (plan_resume, resume_job):
                         with pytest.raises(ScopeMissing, match="needs the scope `submit`"):
                             await resume(as_operator, job_id, request)
