@@ -42,7 +42,6 @@ class JobAdvancer:
         await load_added(pending, owned.job.id, self._store, self._limits)
         result, jobs = await self._run(owned, pending, now)
         children = {child.parent.node_id: child.id for child in jobs if child.parent is not None}
-        # Before anything of the result becomes a row.
         commit = await to_commit(owned, result, ids=self._store.ids, blobs=self._blobs, now=now)
         commit.children = jobs
         commit.results, commit.notified_results = pending.results, pending.notified
