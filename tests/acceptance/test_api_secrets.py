@@ -116,7 +116,7 @@ def test_no_answer_no_stream_no_metric_and_no_log_of_the_api_shows_a_secret(sand
             await api.post(f"jobs/{job_id}/signals/go", {"payload": {"from": "ada"}}, 200)
             for job_of, node in ((job_id, "work"), (others[0], "work"), (others[1], "tiles__0")):
                 await asyncio.to_thread(sandbox.until, job_of, node, "FAILED")
-            await api.post(f"jobs/{job_id}/resume?dry_run=true", {"inputs": {"pin": PIN}}, 422)
+            await api.post(f"jobs/{job_id}/resume?dry_run=true", {"inputs": {"pin": PIN}}, 400)
             await api.post(f"jobs/{job_id}/resume?dry_run=true", {"inputs": inputs}, 200)
             await api.post(f"jobs/{job_id}/nodes/work/retry?dry_run=true", None, 200)
             statuses = [await api.get(path) for path in get_paths({

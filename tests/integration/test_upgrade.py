@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
+from dagmaster.adapters.secret_keys import KeySource, new_key
+from dagmaster.adapters.secret_vault import KeyVault
 from dagmaster.authoring.compiler.compile import compile_definition, compile_text
+from dagmaster.errors import SecretsKeyMissing
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.job_filter import JobFilter
+from dagmaster.ports.secret_vault import InputOwner, read_sealed, seal_inputs
 from dagmaster.store.memory.output_blobs import MemoryBlobs
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from dagmaster.store.postgres.read_store import PostgresReadStore
+from dagmaster.store.postgres.secret_keys import PostgresSecretKeys
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from tests.conformance.jobs import Played
 from tests.conformance.server import dsn_of
@@ -106,6 +111,34 @@ def test_stored_values_are_renamed_and_jobs_have_names_and_update_times(old_data
     assert rows(
         old_database, "SELECT failed_attempts, lost_attempts, updated_at IS NULL FROM dag_node_states"
     ) == [(0, 0, False)]
+
+
+@pytest.mark.parametrize("has_secrets", [False, True])
+def test_secret_inputs_are_stored_in_clear_until_there_is_a_key_where_they_were_before(
+    old_database: str, has_secrets: bool
+):
+    if has_secrets:
+        text = "{name: s, inputs: {key: {type: string, secret: true}}, nodes: {a: {handler: h, queue: q}}}"
+        graph = compile_text(text).graph
+        values = f"('{graph.content_hash}', '{json.dumps(graph.definition)}')"
+        asyncio.run(
+            execute(old_database, f"INSERT INTO dag_graphs (content_hash, definition) VALUES {values}")
+        )
+    schema_version.upgrade(old_database)
+    owner = InputOwner(job_id="1", workflow_id="s")
+
+    async def seal(key: str | None) -> Any:
+        vault = KeyVault(KeySource(text=key), PostgresSecretKeys(DatabaseConfig(dsn=old_database)))
+        return (await seal_inputs(vault, owner, frozenset({"key"}), {"key": "hunter2"}))["key"]
+
+    if has_secrets:
+        assert asyncio.run(seal(None)) == "hunter2"
+    else:
+        with pytest.raises(SecretsKeyMissing):
+            asyncio.run(seal(None))
+    assert read_sealed(asyncio.run(seal(new_key())))
+    with pytest.raises(SecretsKeyMissing, match="encrypted with key"):
+        asyncio.run(seal(None))
 
 
 def test_an_open_job_of_the_schema_before_completes(old_database):

@@ -78,9 +78,13 @@ class KeySource:
             return _read_file(self.file, is_required=True)
         return () if self.own_file is None else _read_file(self.own_file, is_required=False)
 
+    @property
+    def can_make(self) -> bool:
+        return self.own_file is not None and self.text is None and self.file is None
+
     def make(self) -> Sequence[SecretKey]:
         """Make a key for an embedded database; raise `SecretsKeyMissing` for another one."""
-        if self.own_file is None or self.text is not None or self.file is not None:
+        if self.own_file is None or not self.can_make:
             raise SecretsKeyMissing
 
         def fill(file: IO[bytes]) -> None:

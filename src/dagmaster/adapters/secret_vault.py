@@ -11,6 +11,7 @@ import base64
 import hashlib
 import hmac
 import json
+import logging
 import os
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    from dagmaster.json_types import JsonObject, JsonValue
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.secret_vault import InputOwner, RegisteredKey, SecretKeyRegistry
 
+_LOGGER: Final = logging.getLogger("dagmaster.secrets")
 REFRESH_SECONDS: Final = 5.0
 """How long a process seals with the key that it found current."""
 _NONCE_BYTES: Final = 12
@@ -54,11 +56,12 @@ class KeyVault:
         self._clock = clock
         self._keys: dict[str, SecretKey] = {}
         self._current: SecretKey | None = None
+        self._is_clear = False
         self._prepared_at = 0.0
 
     async def prepare(self) -> None:
         """Find the current key; register the first one of an installation, or make it."""
-        if self._current is not None and (
+        if (self._current is not None or self._is_clear) and (
             self._registry is None or self._clock() < self._prepared_at + REFRESH_SECONDS
         ):
             return
@@ -68,11 +71,15 @@ class KeyVault:
             return
         current = _current(await self._registry.keys())
         if current is None:
+            if not (keys or self._source.can_make) and await self._registry.allows_clear():
+                self._store_in_clear()
+                return
             first = next(iter(keys or self._remember(self._source.make())))
             await self._registry.register_first(first.id, verifier_of(first))
             current = _current(await self._registry.keys())
             if current is None:
                 raise SecretsKeyWrong
+        self._is_clear = False
         self._current, self._prepared_at = self._verified(current), self._clock()
 
     async def check(self) -> None:
@@ -88,7 +95,9 @@ class KeyVault:
         if current is not None:
             self._verified(current)
 
-    def seal(self, owner: InputOwner, name: str, value: JsonValue) -> JsonObject:
+    def seal(self, owner: InputOwner, name: str, value: JsonValue) -> JsonValue:
+        if self._is_clear:
+            return value
         key = self._current
         if key is None:
             raise SecretsKeyMissing
@@ -133,6 +142,14 @@ class KeyVault:
     def key_ids(self) -> list[str]:
         """Return the ids of the keys of this process, newest first."""
         return [key.id for key in self._load()]
+
+    def _store_in_clear(self) -> None:
+        if not self._is_clear:
+            _LOGGER.warning(
+                "secret inputs are stored in clear, as before the upgrade: make a key with `dagmaster"
+                " secrets-key create`, and set DAGMASTER_SECRETS_KEY_FILE for all processes"
+            )
+        self._is_clear, self._prepared_at = True, self._clock()
 
     def _find(self, job_id: str, name: str, key_id: str) -> SecretKey:
         if key_id not in self._keys:

@@ -73,8 +73,8 @@ class SecretVault(Protocol):
         Of a process whose database user may not read the registry, nothing is known: it passes.
         """
 
-    def seal(self, owner: InputOwner, name: str, value: JsonValue) -> JsonObject:
-        """Return a value as it is stored, after `prepare`."""
+    def seal(self, owner: InputOwner, name: str, value: JsonValue) -> JsonValue:
+        """Return a value as it is stored, after `prepare`: in clear while an upgrade has no key yet."""
 
     def earlier_prints(self, owner: InputOwner, name: str, value: JsonValue) -> Sequence[str]:
         """Return the prints of a value with each key that is not the current one, in one order."""
@@ -96,7 +96,7 @@ class ClosedVault:
     async def check(self) -> None:
         """Pass: this process knows no registry."""
 
-    def seal(self, _owner: InputOwner, _name: str, _value: JsonValue) -> JsonObject:
+    def seal(self, _owner: InputOwner, _name: str, _value: JsonValue) -> JsonValue:
         raise SecretsKeyMissing
 
     def earlier_prints(self, _owner: InputOwner, _name: str, _value: JsonValue) -> Sequence[str]:
@@ -177,6 +177,9 @@ class SecretKeyRegistry(Protocol):
 
     async def keys(self) -> Sequence[RegisteredKey]:
         """Return all registered keys."""
+
+    async def allows_clear(self) -> bool:
+        """Return whether there is no key yet, and there were secret inputs before there were keys."""
 
     async def register_first(self, key_id: str, verifier: str) -> None:
         """Register a key as the current one, unless there is a current one."""

@@ -43,6 +43,9 @@ class Keys:
     async def keys(self) -> Sequence[RegisteredKey]:
         return await PostgresSecretKeys(self._world.address).keys()
 
+    async def allows_clear(self) -> bool:
+        return await PostgresSecretKeys(self._world.address).allows_clear()
+
     async def register_first(self, key_id: str, verifier: str) -> None:
         await PostgresSecretKeys(self._world.address).register_first(key_id, verifier)
 

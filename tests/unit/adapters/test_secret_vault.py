@@ -32,13 +32,17 @@ OWNER = InputOwner(job_id="7", workflow_id="w")
 class Registry:
     """Keys by their ids, in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_upgraded: bool = False) -> None:
+        self.is_upgraded = is_upgraded
         self.registered: list[RegisteredKey] = []
         self.reads = 0
 
     async def keys(self) -> list[RegisteredKey]:
         self.reads += 1
         return self.registered
+
+    async def allows_clear(self) -> bool:
+        return self.is_upgraded and not self.registered
 
     async def register_first(self, key_id: str, verifier: str) -> None:
         if not self.registered:
@@ -195,6 +199,25 @@ def test_the_first_key_is_registered_and_a_wrong_one_is_noticed():
     registry.registered = [RegisteredKey(key_id, verifier_of(parse_keys(new_key(), "x")[0]), is_current=True)]
     with pytest.raises(SecretsKeyWrong):
         asyncio.run(vault_of(key, registry=registry).check())
+
+
+def test_an_upgraded_installation_stores_values_in_clear_until_it_has_a_key(caplog, tmp_path: Path):
+    registry, now = Registry(is_upgraded=True), 0.0
+    without = KeyVault(KeySource(), registry, clock=lambda: now)
+    for _ in range(2):
+        assert prepared(without).seal(OWNER, "key", "hunter2") == "hunter2"
+        assert without.open("7", "key", "hunter2") == "hunter2"
+        now += REFRESH_SECONDS
+    assert caplog.text.count("dagmaster secrets-key create") == 1
+    # The embedded server makes its key at once.
+    own = prepared(KeyVault(KeySource(own_file=tmp_path / "key"), Registry(is_upgraded=True)))
+    assert read_sealed(own.seal(OWNER, "key", "hunter2"))
+    sealed = prepared(vault_of(new_key(), registry=registry)).seal(OWNER, "key", "hunter2")
+    assert read_sealed(sealed)
+    # From now on it is needed.
+    now += REFRESH_SECONDS
+    with pytest.raises(SecretsKeyMissing, match="encrypted with key"):
+        prepared(without)
 
 
 def test_new_values_are_sealed_with_the_current_key_of_the_registry_and_old_ones_are_read():

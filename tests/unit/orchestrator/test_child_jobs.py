@@ -14,6 +14,7 @@ from dagmaster.sdk.handler_registry import Registry, handler
 from tests.unit.application.memory_application import finished, served_application
 
 if TYPE_CHECKING:
+    from dagmaster.json_types import JsonObject
     from dagmaster.records.nodes import NodeRecord
 
 PARENT = """
@@ -41,7 +42,7 @@ def started(value: str, definition: str, met: list[Any]) -> NodeRecord:
             parent, child = (
                 compile_text(text, handlers=registry).graph for text in (PARENT % value, CHILD % definition)
             )
-            inputs = {"word": "1234", "box": {"pin": "1234"}}
+            inputs: JsonObject = {"word": "1234", "box": {"pin": "1234"}}
             request = JobRequest(graph=parent, child_graphs=(child,), submitted_by="ada", inputs=inputs)
             job = await finished(app, (await submit_job(app, request)).job_id)
             return job.nodes["start"]

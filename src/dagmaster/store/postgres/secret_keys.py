@@ -30,6 +30,10 @@ class PostgresSecretKeys:
         async with contextlib.aclosing(PostgresSecretKeyAdmin(self._config)) as admin:
             return await admin.keys()
 
+    async def allows_clear(self) -> bool:
+        async with contextlib.aclosing(PostgresSecretKeyAdmin(self._config)) as admin:
+            return await admin.allows_clear()
+
     async def register_first(self, key_id: str, verifier: str) -> None:
         async with contextlib.aclosing(PostgresSecretKeyAdmin(self._config)) as admin:
             await admin.register_first(key_id, verifier)
@@ -48,6 +52,10 @@ class PostgresSecretKeyAdmin:
     async def keys(self) -> Sequence[RegisteredKey]:
         rows = await self._connection.fetch(_SQL["all"], {})
         return [RegisteredKey(row["key_id"], row["verifier"], row["is_current"]) for row in rows]
+
+    async def allows_clear(self) -> bool:
+        (row,) = await self._connection.fetch(_SQL["allows_clear"], {})
+        return bool(row["allows_clear"])
 
     async def register_first(self, key_id: str, verifier: str) -> None:
         await self._connection.fetch(_SQL["register_first"], {"key_id": key_id, "verifier": verifier})

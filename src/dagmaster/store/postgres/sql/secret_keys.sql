@@ -2,7 +2,14 @@
 
 -- name: all
 -- All registered keys, the current one first.
-SELECT key_id, verifier, is_current FROM dag_secret_keys ORDER BY is_current DESC, registered_at DESC, key_id
+SELECT key_id, verifier, is_current FROM dag_secret_keys
+WHERE key_id <> 'clear'
+ORDER BY is_current DESC, registered_at DESC, key_id
+
+-- name: allows_clear
+-- Whether secret inputs are stored in clear until there is a key: they were before there were keys.
+SELECT EXISTS (SELECT FROM dag_secret_keys WHERE key_id = 'clear')
+   AND NOT EXISTS (SELECT FROM dag_secret_keys WHERE is_current) AS allows_clear
 
 -- name: register_first
 -- Register a key as the current one, unless there is a current one.

@@ -14,7 +14,9 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add `dag_secret_keys`, which is empty until a job has a secret input.
+    """Add `dag_secret_keys`, which has no key until a job has a secret input.
+
+    Where a workflow has secret inputs, these are stored in clear, as before, until there is a key.
 
     Services of earlier versions continue to run, and do not use it. They cannot read encrypted inputs:
     set a key when all services have this version.

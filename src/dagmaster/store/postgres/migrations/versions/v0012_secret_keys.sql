@@ -11,3 +11,8 @@ CREATE TABLE dag_secret_keys (
     registered_at timestamptz NOT NULL DEFAULT now()
 );
 CREATE UNIQUE INDEX dag_secret_keys_current ON dag_secret_keys (is_current) WHERE is_current;
+
+-- No key: an installation that has workflows with secret inputs stores these in clear, as before, until it has one. The
+-- search is for the word: it reads each graph once, and a workflow that has it elsewhere does no harm.
+INSERT INTO dag_secret_keys (key_id, verifier, is_current)
+SELECT 'clear', '', false WHERE EXISTS (SELECT FROM dag_graphs WHERE definition::text LIKE '%"secret"%');
