@@ -39,7 +39,7 @@ from dagmaster.ports.job_records import NewJob
 from dagmaster.ports.secret_vault import (
     ClosedVault,
     InputOwner,
-    identities_with_earlier_keys,
+    earlier_identities,
     identity_of,
     seal_inputs,
 )
@@ -354,8 +354,8 @@ class JobSubmitter:
             names = secret_names(graph.inputs)
             stored = await seal_inputs(self._vault, owner, names, accepted)
             if names and request.idempotency_key is not None:
-                # A request that is sent again after a rotation is the same one.
-                others = identities_with_earlier_keys(self._vault, owner, names, accepted)
+                # A request that is sent again after a rotation, or after the first key, is the same one.
+                others = earlier_identities(self._vault, owner, names, accepted)
                 earlier = tuple(_hash_request(request, graph, other) for other in others)
         options = {name: getattr(request, name) for name in OPTION_NAMES}
         if not _TRACE_PARENT.fullmatch(request.trace_parent or ""):

@@ -114,15 +114,16 @@ class ClosedVault:
         return False
 
 
-def identities_with_earlier_keys(
+def earlier_identities(
     vault: SecretVault, owner: InputOwner, names: frozenset[str], inputs: Mapping[str, JsonValue]
 ) -> list[JsonObject]:
-    """Return the inputs with the prints that secret ones have with each earlier key."""
+    """Return the inputs as earlier requests had them: with the prints of each earlier key, and in clear."""
     prints = {name: vault.earlier_prints(owner, name, inputs[name]) for name in sorted(names & inputs.keys())}
-    return [
+    with_prints = [
         {**inputs, **{name: {_PRINT: print_} for name, print_ in zip(prints, of_key, strict=True)}}
         for of_key in zip(*prints.values(), strict=True)
     ]
+    return [*with_prints, dict(inputs)]
 
 
 async def seal_inputs(

@@ -293,3 +293,36 @@ async def test_a_resumed_job_reuses_results_that_depend_on_the_same_secret_and_n
     await world.finished(await world.submit(text, {"key": "another"}, resumed_from=first))
     assert installation.met == [CANARY, "another"]
     assert CANARY not in await world.everything()
+
+
+PARENT = """
+name: parent
+inputs: {key: {type: string, secret: true, required: true}}
+nodes: {start: {type: workflow, workflow_id: child, inputs: {key: "{{ inputs.key }}"}}}
+"""
+CHILD = """
+workflow_id: child
+name: child
+inputs: {key: {type: string, secret: true, required: true}}
+nodes: {use: {handler: meet, params: {text: "child {{ inputs.key }}"}}}
+"""
+
+
+async def test_an_upgraded_installation_runs_jobs_with_secret_inputs_before_it_has_a_key(
+    installation: Installation, world: World
+):
+    await world.rows("INSERT INTO dag_secret_keys (key_id, verifier, is_current) VALUES ('clear', '', false)")
+    installation.use()
+    await world.start()
+    job = await world.submit(PARENT, {"key": CANARY}, brings=[CHILD])
+    assert (await world.finished(job)).status == "COMPLETED"
+    assert installation.met == [f"child {CANARY}"]
+    before = await world.accept(PARENT, {"key": CANARY}, idempotency_key="k", brings=[CHILD])
+    await world.finished(before.job_id)
+    # The same request after the first key: it was stored in clear.
+    installation.use(installation.new)
+    after = await world.accept(PARENT, {"key": CANARY}, idempotency_key="k", brings=[CHILD])
+    assert (after.job_id, after.is_new) == (before.job_id, False)
+    view = await installation.rotate(installation.new)
+    assert (view.clear_jobs, [key.is_current for key in view.keys]) == (0, [True])
+    assert CANARY not in await world.everything()
