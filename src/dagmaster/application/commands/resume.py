@@ -45,7 +45,14 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_options import MAX_CORRELATION_ID
-from dagmaster.ports.secret_vault import InputOwner, identity_of, open_inputs, readable_inputs, seal_inputs
+from dagmaster.ports.secret_vault import (
+    InputOwner,
+    earlier_identities,
+    identity_of,
+    open_inputs,
+    readable_inputs,
+    seal_inputs,
+)
 from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
@@ -160,6 +167,8 @@ class _Resume:
     """The inputs that a new job would change."""
     prints: JsonObject = field(default_factory=dict)
     """The inputs of a new job as its idempotency key has them: of a secret one, the print."""
+    earlier_prints: tuple[JsonObject, ...] = ()
+    """The same as before a rotation."""
 
     @property
     def is_new_job(self) -> bool:
@@ -174,11 +183,17 @@ class _Resume:
     @property
     def idempotency_key(self) -> str:
         """Return the key of the new job; by default the same resume, sent twice, is one job."""
-        if self.request.idempotency_key is not None:
-            return self.request.idempotency_key
-        body = json.dumps(
-            [self.graph.content_hash, self.prints, sorted(self.request.from_nodes)], sort_keys=True
-        )
+        named = self.request.idempotency_key
+        return self._default_key(self.prints) if named is None else named
+
+    @property
+    def earlier_keys(self) -> list[str]:
+        """Return the keys that the same resume had before a rotation."""
+        is_default = self.request.idempotency_key is None
+        return [self._default_key(prints) for prints in self.earlier_prints if is_default]
+
+    def _default_key(self, prints: JsonObject) -> str:
+        body = json.dumps([self.graph.content_hash, prints, sorted(self.request.from_nodes)], sort_keys=True)
         return f"resume:{self.job.job_id}:{digest(body).hex()}"
 
 
@@ -245,12 +260,14 @@ async def _with_inputs(app: Application, resume: _Resume) -> _Resume:
     kept = {name: value for name, value in before.items() if name in graph.inputs}
     inputs = await accept_inputs_apart(app.checks, graph, {**kept, **request.inputs, **texts})
     owner = InputOwner(job_id="", workflow_id=graph.workflow_id)
-    sealed = await seal_inputs(app.vault, owner, secret_names(graph.inputs), inputs)
+    names = secret_names(graph.inputs)
+    sealed = await seal_inputs(app.vault, owner, names, inputs)
     return replace(
         resume,
         inputs=inputs,
-        changed=changed_names(before, inputs) | (request.named_inputs & secret_names(graph.inputs)),
+        changed=changed_names(before, inputs) | (request.named_inputs & names),
         prints={name: identity_of(value) for name, value in sealed.items()},
+        earlier_prints=tuple(earlier_identities(app.vault, owner, names, inputs)) if names else (),
     )
 
 
@@ -309,6 +326,10 @@ async def _submit(app: Application, resume: _Resume) -> SubmitResult:
     submitter = JobSubmitter(
         app.client, await app.client.lease_ids(), app.origin, env=app.env, vault=app.vault
     )
+    for key in resume.earlier_keys:
+        earlier = await submitter.make_job(replace(request, idempotency_key=key), resume.graph)
+        if duplicates := await app.client.find_duplicates([earlier]):
+            return accepted_result(earlier, duplicates[0])
     (accepted,) = await submitter.submit(resume.graph, request)
     return accepted_result(await submitter.make_job(request, resume.graph), accepted)
 

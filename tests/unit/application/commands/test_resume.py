@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagmaster.adapters.secret_keys import KeySource, new_key
+from dagmaster.adapters.secret_vault import KeyVault
 from dagmaster.application.commands.control import cancel_job, retry_node
 from dagmaster.application.commands.publication import WorkflowSource, publish_workflows
 from dagmaster.application.commands.resume import (
@@ -302,6 +305,30 @@ def test_a_resume_does_not_tell_whether_a_secret_was_guessed():
                         with pytest.raises(ScopeMissing, match="needs the scope `submit`"):
                             await resume(as_operator, job_id, request)
                     assert (await plan_resume(app, job_id, request)).is_new_job
+
+    asyncio.run(main())
+
+
+def test_the_same_resume_is_one_job_across_a_rotation():
+    async def main() -> None:
+        tiles, old = Tiles(), new_key()
+        async with served_application(tiles.registry) as app:
+            before = replace(app, vault=KeyVault(KeySource(text=old)))
+            after = replace(app, vault=KeyVault(KeySource(text=f"{new_key()},{old}")))
+            graph = tiles.compiled(SECRET_FLOW)
+            job = JobRequest(graph=graph, submitted_by="ada", inputs={"token": "canary"})
+            job_id = str((await submit_job(before, job)).job_id)
+            await finished(before, job_id)
+            request = ResumeRequest(sent_by="ada", inputs={"year": 2025, "token": "canary"})
+            first = await resume_job(before, job_id, request)
+            again = await resume_job(after, job_id, request)
+            assert isinstance(first, SubmitResult)
+            assert isinstance(again, SubmitResult)
+            assert (again.job_id, again.is_new) == (first.job_id, False)
+            other = replace(request, inputs={"year": 2025, "token": "canary-2"})
+            new = await resume_job(after, job_id, other)
+            assert isinstance(new, SubmitResult)
+            assert new.is_new
 
     asyncio.run(main())
 
