@@ -86,6 +86,20 @@ def accept_values(
     return filled
 
 
+def check_types(definitions: Mapping[str, Mapping[str, JsonValue]], secrets: Mapping[str, JsonValue]) -> None:
+    """Check secrets that the caller did not send: their types alone; raise `InputsInvalid`.
+
+    Other constraints are chosen by an author, who would learn from the answer what the secret is.
+    """
+    types: dict[str, JsonObject] = {}
+    for name in secrets:
+        kind = definitions[name].get("type", "string")
+        types[name] = {"type": "string" if kind in TEXT_FORMATS else kind, "secret": True}
+    problems = input_problems(types, secrets) if secrets else []
+    if problems:
+        raise InputsInvalid(problems)
+
+
 def _count_values(value: Any, budget: CheckBudget) -> None:
     """Take a step for each value and its characters; raise `CheckStopped` before all of them are seen."""
     left = [value]

@@ -7,8 +7,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.authoring.check_budget import QUICK_STEPS, CheckBudget, CheckStopped
-from dagmaster.authoring.input_schema import TEXT_FORMATS
-from dagmaster.authoring.inputs import accept_values, input_problems
+from dagmaster.authoring.inputs import accept_values, check_types
 from dagmaster.engine.events import ChildJobFinished, DispatchRejected, EngineEvent
 from dagmaster.engine.expressions.secret_parts import SecretInput, fill_secrets, has_secrets, secret_names
 from dagmaster.engine.status import JobStatus
@@ -16,7 +15,6 @@ from dagmaster.engine.step import failure
 from dagmaster.errors import (
     DagmasterError,
     DatabaseUnavailable,
-    InputsInvalid,
     SecretsKeyMissing,
     SecretsKeyWrong,
     SecretUnreadable,
@@ -123,9 +121,7 @@ class ChildJobs:
                 )
                 return failure("invalid_inputs", message)
             try:
-                secrets = {name: value for name, value in request.inputs.items() if has_secrets(value)}
-                others = {name: value for name, value in request.inputs.items() if name not in secrets}
-                inputs = await _accept_inputs(graph, others, self._filled(owned, secrets))
+                inputs = await self._accept(owned, graph, request.inputs)
                 # What is sealed is bound to its job: the child gets the same values under another seal.
                 child_id = self._new_id()
                 stored = await self._seal(child_id, graph, inputs)
@@ -149,6 +145,11 @@ class ChildJobs:
             depth=owned.new.depth + 1,
             resumed_from=unfinished.get(request.node),
         )
+
+    async def _accept(self, owned: OwnedJob, graph: Graph, inputs: JsonObject) -> JsonObject:
+        secrets = {name: value for name, value in inputs.items() if has_secrets(value)}
+        others = {name: value for name, value in inputs.items() if name not in secrets}
+        return await _accept_inputs(graph, others, self._filled(owned, secrets))
 
     def _filled(self, owned: OwnedJob, inputs: JsonObject) -> JsonObject:
         """Return secret inputs of a child with their values, to check their types; they are sealed again."""
@@ -182,20 +183,13 @@ async def _accept_inputs(
     Of secrets that the parent passes only the types are checked: which of sixteen children with a pattern for
     one digit failed would tell the digit.
     """
-    types = {name: _type_alone(definition) for name, definition in graph.inputs.items() if name in secrets}
-    if problems := input_problems(types, secrets) if secrets else []:
-        raise InputsInvalid(problems)
+    check_types(graph.inputs, secrets)
     definitions = {name: definition for name, definition in graph.inputs.items() if name not in secrets}
     try:
         inputs = accept_values(definitions, values, CheckBudget(QUICK_STEPS))
     except CheckStopped:
         inputs = await asyncio.to_thread(accept_values, definitions, values)
     return {**inputs, **secrets}
-
-
-def _type_alone(definition: Mapping[str, JsonValue]) -> JsonObject:
-    kind = definition.get("type", "string")
-    return {"type": "string" if kind in TEXT_FORMATS else kind, "secret": True}
 
 
 def _is_exposed(graph: Graph, name: str, value: JsonValue) -> bool:

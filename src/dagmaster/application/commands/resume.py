@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.application.access import check_scope, check_workflow
 from dagmaster.application.checks import accept_inputs_apart
 from dagmaster.application.commands.control import find_retriable_nodes
+from dagmaster.application.commands.resumed_secrets import check_given_again, kept_secrets
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, check_sender, send_command
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import find_node
@@ -23,7 +24,7 @@ from dagmaster.application.submission import JobRequest, JobSubmitter, accepted_
 from dagmaster.application.views.results import PlannedChildrenView, PlannedNodeView, ResumePlanView
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.added_nodes import PYTHON_WORKFLOW
-from dagmaster.authoring.inputs import parse_inputs
+from dagmaster.authoring.inputs import check_types, parse_inputs
 from dagmaster.engine.events import ResumeRequested, RetryRequested
 from dagmaster.engine.expressions.secret_parts import secret_names
 from dagmaster.engine.fingerprints import digest
@@ -38,7 +39,6 @@ from dagmaster.errors import (
     JobNotFound,
     NodeNotFound,
     NothingToResume,
-    SecretInputsMissing,
 )
 from dagmaster.orchestrator.dry_run import dry_run_job
 from dagmaster.ports.api_keys import Scope
@@ -53,7 +53,6 @@ from dagmaster.ports.secret_vault import (
     readable_inputs,
     seal_inputs,
 )
-from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -216,8 +215,8 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
     )
     if graph is not source_graph or request.named_inputs:
         resume = await _with_inputs(app, resume)
-    if resume.is_new_job:
-        _check_secrets(resume)
+    if resume.changed:
+        check_given_again(resume.graph, resume.inputs, request.named_inputs)
     for node_id in request.from_nodes:
         await _check_node(app, resume, node_id)
     if not resume.is_new_job and request.idempotency_key is not None:
@@ -228,37 +227,20 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
     return resume
 
 
-def _check_secrets(resume: _Resume) -> None:
-    """Raise `SecretInputsMissing` if other inputs would be combined with secrets that another submitter gave.
-
-    Who chooses an input decides where secrets go. A default is no secret of the job.
-    """
-    if not resume.changed:
-        return
-    kept = sorted(
-        name
-        for name, declared in resume.graph.inputs.items()
-        if _is_kept_secret(resume.inputs, name, declared) and name not in resume.request.named_inputs
-    )
-    if kept:
-        raise SecretInputsMissing(
-            f"an input changes, so the secret inputs have to be given again: {format_list(kept)}"
-        )
-
-
-def _is_kept_secret(inputs: Mapping[str, JsonValue], name: str, declared: Mapping[str, Any] | None) -> bool:
-    if declared is None or not declared.get("secret") or inputs.get(name) is None:
-        return False
-    return "default" not in declared or inputs[name] != declared["default"]
-
-
 async def _with_inputs(app: Application, resume: _Resume) -> _Resume:
     """Return a resume with the inputs of a new job: the changes of the request are applied."""
     request, graph = resume.request, resume.graph
     texts = parse_inputs(graph, request.input_texts)
     before = _values_before(app, resume, replaced={*request.inputs, *texts})
     kept = {name: value for name, value in before.items() if name in graph.inputs}
-    inputs = await accept_inputs_apart(app.checks, graph, {**kept, **request.inputs, **texts})
+    secrets = kept_secrets(resume.source_graph, graph, kept, request.named_inputs)
+    check_types(graph.inputs, secrets)
+    sent = {name: value for name, value in kept.items() if name not in secrets}
+    sent.update(request.inputs)
+    sent.update(texts)
+    definitions = {name: graph.inputs[name] for name in graph.inputs if name not in secrets}
+    accepted = await accept_inputs_apart(app.checks, replace(graph, inputs=definitions), sent)
+    inputs = {**accepted, **secrets}
     owner = InputOwner(job_id="", workflow_id=graph.workflow_id)
     names = secret_names(graph.inputs)
     sealed = await seal_inputs(app.vault, owner, names, inputs)

@@ -309,6 +309,41 @@ def test_a_resume_does_not_tell_whether_a_secret_was_guessed():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("declared", "error"),
+    [
+        ("type: string, secret: true, pattern: '^9'", None),
+        ("type: integer, secret: true", InputsInvalid),
+        ("type: string", SecretInputsMissing),
+    ],
+)
+def test_another_version_neither_shows_nor_tests_the_secrets_of_the_job(
+    declared: str, error: type[DagmasterError] | None
+):
+    async def main() -> None:
+        tiles = Tiles()
+        async with served_application(tiles.registry) as app:
+            text = SECRET_FLOW.replace("type: string, secret: true", declared)
+            await publish_workflows(
+                app, [WorkflowSource(tiles.compiled(text.replace("version: 1", "version: 2")))]
+            )
+            job = JobRequest(
+                graph=tiles.compiled(SECRET_FLOW), submitted_by="ada", inputs={"token": "1234-canary"}
+            )
+            job_id = str((await submit_job(app, job)).job_id)
+            await finished(app, job_id)
+            request = ResumeRequest(sent_by="eve", version=2)
+            if error is None:
+                assert (await plan_resume(app, job_id, request)).is_new_job
+                return
+            for resume in (plan_resume, resume_job):
+                with pytest.raises(error) as caught:
+                    await resume(app, job_id, request)
+                assert "canary" not in str(caught.value)
+
+    asyncio.run(main())
+
+
 def test_the_same_resume_is_one_job_across_a_rotation():
     async def main() -> None:
         tiles, old = Tiles(), new_key()
