@@ -17,7 +17,7 @@ from dagmaster.authoring.input_validator import Uncheckable, input_validator, wi
 from dagmaster.authoring.source_document import document_from_data
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
 from dagmaster.errors.source_map import format_path, truncate
-from dagmaster.errors.suggestions import did_you_mean
+from dagmaster.errors.suggestions import MAX_CANDIDATES, MAX_HINTS, did_you_mean
 from dagmaster.patterns import compile_pattern
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MAX_PROBLEMS: Final = 100
 """Problems of the inputs of one job that are collected."""
+HINT_STEPS: Final = 16
+"""Steps of the comparison of two names, at most: some 50 microseconds."""
 _SHOWN_CHARACTERS: Final = 120
 _SHOWN_CHOICES: Final = 100
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
@@ -109,6 +111,7 @@ def _count_values(value: Any, budget: CheckBudget) -> None:
             budget.spend_text(len(item))
         elif isinstance(item, dict):
             budget.spend(1 + len(item))
+            budget.spend_text(sum(map(len, item)))
             left += item.values()
         elif isinstance(item, list):
             budget.spend(1 + len(item))
@@ -121,16 +124,13 @@ def input_problems(
     budget: CheckBudget | None = None,
 ) -> list[Problem]:
     """Return what is wrong with the inputs of a job: unknown names, missing values, wrong values."""
-    unknown = list(islice((name for name in values if name not in definitions), MAX_PROBLEMS))
-    problems = [
-        Problem(message=f"unknown input {name!r}", path=name, hint=did_you_mean(name, definitions))
-        for name in unknown
-    ]
+    steps = budget or CheckBudget()
+    problems = _unknown_names(definitions, values, steps)
     known = _with_defaults(
         {name: value for name, value in values.items() if name in definitions}, definitions
     )
     schema = inputs_schema(definitions)
-    validator = with_budget(_validator(json.dumps(schema)), budget or CheckBudget())
+    validator = with_budget(_validator(json.dumps(schema)), steps)
     properties: Any = schema["properties"]
     for name, value in known.items():
         try:
@@ -153,6 +153,20 @@ def input_problems(
     required: Any = schema["required"]
     problems += [_missing(name, (), definitions) for name in required if name not in known]
     return list(dict.fromkeys(problems))
+
+
+def _unknown_names(
+    definitions: Mapping[str, Any], values: Mapping[str, JsonValue], budget: CheckBudget
+) -> list[Problem]:
+    """Return the first names that are no inputs; the first of them have a hint, which takes steps."""
+    problems = []
+    for name in islice((name for name in values if name not in definitions), MAX_PROBLEMS):
+        hint = ""
+        if len(problems) < MAX_HINTS:
+            budget.spend(HINT_STEPS * min(len(definitions), MAX_CANDIDATES))
+            hint = did_you_mean(name, definitions)
+        problems.append(Problem(message=f"unknown input {name!r}", path=name, hint=hint))
+    return problems
 
 
 def _stopped(stopped: CheckStopped, name: str) -> Problem:

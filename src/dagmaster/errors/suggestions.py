@@ -1,15 +1,24 @@
-"""Suggest the nearest valid name for a misspelt one."""
+"""Suggest the nearest valid name for a misspelt one.
+
+Names come from callers, and difflib's cost grows with the product of the lengths: every suggestion is
+bounded by `LONGEST_NAME` and `MAX_CANDIDATES`. Who checks many names asks for at most `MAX_HINTS` suggestions.
+"""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# difflib's cost grows with the product of the lengths: a longer text is no misspelt name.
-LONGEST_NAME = 100
+LONGEST_NAME: Final = 64
+"""A longer text is no misspelt name."""
+MAX_CANDIDATES: Final = 200
+"""Names that one suggestion compares. Of more, those with the same first letter and a similar length."""
+MAX_HINTS: Final = 3
+"""Suggestions for the names of one request or document."""
 # A shorter abbreviation is ambiguous: `de` could be anything.
 SHORTEST_PREFIX = 3
 FEW_NAMES = 12
@@ -24,7 +33,7 @@ def nearest(wrong: str, right: Iterable[str]) -> str | None:
         if len(name) <= LONGEST_NAME:
             folded.setdefault(_folded(name), name)
     key = _folded(wrong)
-    close = get_close_matches(key, folded, n=1)
+    close = get_close_matches(key, _candidates(key, folded), n=1)
     if close:
         return folded[close[0]]
     return _abbreviated(key, folded)
@@ -56,6 +65,14 @@ def similar_handlers(wrong: str, names: Iterable[str]) -> list[str]:
 
 def _are_similar(wrong: str, right: str) -> bool:
     return nearest(wrong, [right]) is not None
+
+
+def _candidates(key: str, folded: dict[str, str]) -> list[str]:
+    if len(folded) <= MAX_CANDIDATES:
+        return list(folded)
+    return nsmallest(
+        MAX_CANDIDATES, folded, key=lambda name: (name[:1] != key[:1], abs(len(name) - len(key)), name)
+    )
 
 
 def _folded(name: str) -> str:

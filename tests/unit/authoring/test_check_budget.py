@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagmaster.authoring.check_budget import CheckBudget, CheckStopped
+from dagmaster.authoring.check_budget import CHARACTERS_PER_STEP, QUICK_STEPS, CheckBudget, CheckStopped
 from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.authoring.inputs import MAX_PROBLEMS, accept_inputs, accept_values
-from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
+from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid, suggestions
+from dagmaster.errors.suggestions import LONGEST_NAME, MAX_CANDIDATES, MAX_HINTS
 from tests.unit.authoring.compiled_workflows import TASK, flow, graph_of, problems_of, the_problem_of
 
 if TYPE_CHECKING:
@@ -262,3 +264,48 @@ def test_the_choices_of_one_input_do_not_apply_to_another() -> None:
     assert accept_inputs(graph, {"x7": "b7"})["x7"] == "b7"
     lines = ", ".join(f"{name}: {json.dumps(declared)}" for name, declared in inputs.items())
     assert graph_of(flow(f"a: {{{TASK}}}", f"inputs: {{{lines}}}")).inputs.keys() == inputs.keys()
+
+
+def test_few_unknown_inputs_of_a_request_get_a_suggestion() -> None:
+    problems = _unknown_inputs({f"input_{number}x": 1 for number in range(MAX_PROBLEMS)})
+    assert len(problems) == MAX_PROBLEMS
+    hints = [problem.hint for problem in problems if problem.hint]
+    assert hints == [f"did you mean 'input_{number}'?" for number in range(MAX_HINTS)]
+
+
+def test_suggestions_and_long_names_of_inputs_take_steps() -> None:
+    definitions: Any = {f"input_{number}": {} for number in range(20)}
+    suggested, unknown = CheckBudget(QUICK_STEPS), dict.fromkeys((f"{n}input" for n in range(100)), 1)
+    with pytest.raises(InputsInvalid):
+        accept_values(definitions, unknown, suggested)
+    assert QUICK_STEPS - suggested.left > MAX_HINTS * len(definitions)
+    # A name as long as a value costs as much.
+    with pytest.raises(CheckStopped):
+        accept_values(definitions, {"a" * CHARACTERS_PER_STEP * QUICK_STEPS: 1}, CheckBudget(QUICK_STEPS))
+
+
+def test_a_suggestion_compares_few_names_of_a_limited_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[Any] = []
+    monkeypatch.setattr(
+        suggestions, "get_close_matches", lambda word, names, n: compared.append((word, list(names))) or []
+    )
+    many = [f"name_{number}" for number in range(5 * MAX_CANDIDATES)]
+    assert suggestions.nearest("a" * (LONGEST_NAME + 1), many) is None
+    assert not compared
+    suggestions.nearest("nome_7", [*many, "n" * (LONGEST_NAME + 1)])
+    ((_, names),) = compared
+    assert len(names) == MAX_CANDIDATES
+    assert {f"name_{number}" for number in range(10)} <= set(names)
+
+
+def test_difflib_is_used_where_its_work_is_limited_alone() -> None:
+    source = Path(suggestions.__file__).parents[1]
+    users = [file.name for file in source.rglob("*.py") if "difflib import" in file.read_text("utf-8")]
+    assert users == ["suggestions.py"]
+
+
+def _unknown_inputs(values: dict[str, Any]) -> list[Problem]:
+    definitions: Any = {f"input_{number}": {} for number in range(20)}
+    with pytest.raises(InputsInvalid) as caught:
+        accept_values(definitions, values, CheckBudget(QUICK_STEPS))
+    return list(caught.value.problems)

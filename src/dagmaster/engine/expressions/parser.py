@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, TemplateSyntaxError
 from jinja2 import nodes as ast
 from jinja2.parser import Parser
 
-from dagmaster.errors import ExpressionInvalid
+from dagmaster.errors import ExpressionInvalid, suggestions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -127,8 +126,8 @@ def line_start(text: str, line: int) -> int:
 
 def nearest(name: str, names: Collection[str]) -> str:
     """Return a hint with the closest name, or with all names."""
-    matches = get_close_matches(name, sorted(names), 1)
-    return f"did you mean `{matches[0]}`?" if matches else f"there are: {', '.join(sorted(names))}"
+    match = suggestions.nearest(name, names)
+    return f"did you mean `{match}`?" if match else f"there are: {', '.join(sorted(names))}"
 
 
 def _check_nesting(masked: str) -> None:
