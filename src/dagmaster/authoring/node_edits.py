@@ -207,9 +207,19 @@ class _Edit:
             parent = parent[part]
         parent[key] = value
 
-    def remove(self, path: Path) -> None:
-        self._step(lambda source: source.remove(path))
-        del self._value(path[:-1])[path[-1]]
+    def remove(self, *paths: Path) -> None:
+        """Remove keys and items of lists at once."""
+        self._step(lambda source: source.remove_all(paths))
+        chosen: dict[Path, set[str | int]] = {}
+        for path in paths:
+            chosen.setdefault(path[:-1], set()).add(path[-1])
+        for outer, keys in chosen.items():
+            container = self._value(outer)
+            if isinstance(container, list):
+                container[:] = [item for index, item in enumerate(container) if index not in keys]
+            else:
+                for key in keys:
+                    del container[key]
 
     def add_name(self, path: Path, name: str) -> None:
         """Add a name to a list of names, which may be one name, or missing."""
@@ -222,11 +232,20 @@ class _Edit:
 
     def remove_references(self, is_chosen: Callable[[_Reference], bool]) -> None:
         """Remove the places that name a node, with the lists and groups that would be empty then."""
-        while (reference := next(filter(is_chosen, self.references()), None)) is not None:
+        references = [reference for reference in self.references() if is_chosen(reference)]
+        left: dict[Path, int] = {}
+        removed: dict[Path, None] = {}
+        for reference in references:
             path = reference.path
-            while path[-1] != reference.key and len(self._value(path[:-1])) == 1:
+            removed[path] = None
+            while path[-1] != reference.key:
                 path = path[:-1]
-            self.remove(path)
+                left[path] = left.get(path, len(self._value(path))) - 1
+                if left[path]:
+                    break
+                removed[path] = None
+        # What is within a list that is removed goes with it.
+        self.remove(*(path for path in removed if path[:-1] not in removed))
 
     def rename(self, node_id: str, new_id: str) -> None:
         named = {

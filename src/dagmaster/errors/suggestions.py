@@ -1,7 +1,8 @@
 """Suggest the nearest valid name for a misspelt one.
 
 Names come from callers, and difflib's cost grows with the product of the lengths: every suggestion is
-bounded by `LONGEST_NAME` and `MAX_CANDIDATES`. Who checks many names asks for at most `MAX_HINTS` suggestions.
+bounded by `LONGEST_NAME` and `MAX_CANDIDATES`. Who checks many names asks for at most `MAX_HINTS`
+suggestions.
 """
 
 from __future__ import annotations

@@ -286,9 +286,12 @@ def test_suggestions_and_long_names_of_inputs_take_steps() -> None:
 
 def test_a_suggestion_compares_few_names_of_a_limited_length(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[Any] = []
-    monkeypatch.setattr(
-        suggestions, "get_close_matches", lambda word, names, n: compared.append((word, list(names))) or []
-    )
+
+    def get_close_matches(word: str, names: Any, n: int) -> list[str]:
+        compared.append((word, list(names)))
+        return []
+
+    monkeypatch.setattr(suggestions, "get_close_matches", get_close_matches)
     many = [f"name_{number}" for number in range(5 * MAX_CANDIDATES)]
     assert suggestions.nearest("a" * (LONGEST_NAME + 1), many) is None
     assert not compared

@@ -20,6 +20,7 @@ from dagmaster.authoring.node_edits import (
     set_field,
 )
 from dagmaster.authoring.source_document import read_document
+from dagmaster.authoring.yaml import splices
 from dagmaster.authoring.yaml.writer import write_inline, write_yaml
 from dagmaster.errors import WorkflowEditRejected, WorkflowInvalid
 
@@ -388,3 +389,41 @@ def test_what_is_written_is_read_back(value):
     assert read_document(write_yaml(document)).data == document
     assert read_document(f"value: {write_inline(value)}").data == {"value": value}
     assert json.loads(write_inline(value, quoted=True)) == value
+
+
+@pytest.mark.parametrize(
+    "dependant",
+    [
+        "  {}:\n    handler: h\n    depends_on: [a]\n",
+        "  {}:\n    depends_on: a\n",
+        "  {}: {{depends_on: a}}\n",
+    ],
+)
+def test_a_node_with_many_dependants_is_removed_in_one_pass(dependant, monkeypatch):
+    read = []
+
+    def counted(text):
+        read.append(text)
+        return read_document(text)
+
+    monkeypatch.setattr(splices, "read_document", counted)
+    text = "nodes:\n  a: {handler: h}\n" + "".join(dependant.format(f"b{n}") for n in range(400))
+    nodes = read_document(remove_node(text, "a")).data["nodes"]
+    assert len(nodes) == 400
+    assert not any("depends_on" in node for node in nodes.values())
+    # The text, without the references, without the node.
+    assert len(read) == 3
+
+
+@pytest.mark.parametrize("names", ["aba", "bab", "aab", "baa", "abaab", "aa", "acaacb"])
+@pytest.mark.parametrize("style", ["[{}]", "\n      - {}"])
+def test_names_that_stand_several_times_in_a_list_are_removed_at_once(names, style):
+    separator = ", " if style.startswith("[") else "\n      - "
+    text = (
+        "nodes:\n  a: {handler: h}\n  b: {handler: h}\n  c: {handler: h}\n"
+        f"  d:\n    handler: h\n    depends_on: {style.format(separator.join(names))}\n  e: {{handler: h}}\n"
+    )
+    node = read_document(remove_node(text, "a")).data["nodes"]["d"]
+    assert node == {"handler": "h"} | (
+        {"depends_on": list(names.replace("a", ""))} if set(names) > {"a"} else {}
+    )

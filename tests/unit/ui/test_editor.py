@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from dagmaster.application.commands.validation import validate_text
 from dagmaster.authoring.node_edits import add_node, connect_nodes
+from dagmaster.http.compiler_threads import CompilerThreads
 from dagmaster.ports.api_keys import Scope
 from dagmaster.sdk.handler_definitions import PublishedHandlers
 from dagmaster.sdk.handler_registry import Registry
@@ -111,6 +113,26 @@ def test_nodes_are_edited_in_the_text_which_keeps_its_comments():
             assert "there is no node 'x'" in str((await edit(FLOW, edit="remove", node_id="x"))["error"])
             assert "cannot be read" in str((await edit("nodes: [", edit="remove", node_id="x"))["error"])
             assert "edit: add" in str((await edit(FLOW, edit="explode"))["error"])
+
+    asyncio.run(main())
+
+
+def test_edits_run_where_they_can_be_killed(monkeypatch):
+    checked = []
+
+    async def check(self, function, /, **arguments):
+        checked.append(function.__name__)
+        return json.loads(json.dumps(function(**json.loads(json.dumps(arguments)))))
+
+    async def main() -> None:
+        async with opened_pages() as pages:
+            monkeypatch.setattr(CompilerThreads, "check", check)
+            monkeypatch.delattr(CompilerThreads, "run")
+            edits = {"edit": "add", "node_id": "b", "kind": "task", "handler": "h", "source": "a"}
+            added = await pages.post("/ui/editor/edit", {"text": FLOW, **edits})
+            assert added.status_code == 200
+            assert (await pages.post("/ui/editor/edit", {"text": FLOW, "edit": "explode"})).status_code == 422
+            assert checked == ["edit_draft", "check_draft", "edit_draft"]
 
     asyncio.run(main())
 

@@ -7,6 +7,7 @@ reader accepts alone: no anchors, tags or second documents. It knows paths and v
 from __future__ import annotations
 
 import re
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import yaml
@@ -41,6 +42,8 @@ class YamlText:
         self.text = text.removeprefix(_BYTE_ORDER_MARK)
         # The reader has limited the depth, which this recurses into.
         self._root: Node = yaml.compose(self.text, Loader=yaml.CSafeLoader)
+        # By the identity of nodes, which the root keeps.
+        self._by_key: dict[int, dict[str, Node]] = {}
         breaks = _BREAK.search(self.text)
         self._newline = "\n" if breaks is None else breaks[0]
 
@@ -76,22 +79,54 @@ class YamlText:
 
         What was the only one leaves an empty container.
         """
-        *outer, last = path
-        parent = self._find(tuple(outer))
+        return self.remove_all([path])
+
+    def remove_all(self, paths: Iterable[Path]) -> YamlText:
+        """Remove keys and items at once, in time that grows with the text. No path is within another."""
+        chosen: dict[Path, set[str | int]] = {}
+        for path in paths:
+            chosen.setdefault(path[:-1], set()).add(path[-1])
+        return self._splice(
+            change for outer, keys in chosen.items() for change in self._removals(outer, keys)
+        )
+
+    def _removals(self, path: Path, keys: set[str | int]) -> Iterator[tuple[int, int, str]]:
+        """Yield what to remove from one container: runs of entries that follow each other."""
+        parent = self._find(path)
         parts = self._parts(parent)
-        index = last if isinstance(last, int) else [key.value for key, _ in _entries(parent)].index(last)
-        if len(parts) == 1:
-            return self.set_value(tuple(outer), [] if isinstance(parent, yaml.SequenceNode) else {})
-        start, end = parts[index]
+        names = [key.value for key, _ in _entries(parent)] or range(len(parts))
+        indexes = [index for index, name in enumerate(names) if name in keys]
+        if len(indexes) == len(parts):
+            yield self._emptied(parent)
+            return
+        for _, run in groupby(enumerate(indexes), lambda one: one[1] - one[0]):
+            members = [index for _, index in run]
+            yield self._removal(parent, parts, members[0], members[-1])
+
+    def _removal(
+        self, parent: Node, parts: list[tuple[int, int]], first: int, last: int
+    ) -> tuple[int, int, str]:
+        start, end = parts[first][0], parts[last][1]
         if parent.flow_style:
-            return self._splice([self._flow_range(parts, index)])
+            return self._flow_range(parts, first, last)
         line = self._line_start(start)
         if self.text[line:start].strip(" "):
             # The first one, next to a dash: the next one takes its place.
-            if index or self.text[line:start].strip(" -"):
+            if first or self.text[line:start].strip(" -"):
                 raise NotEditable
-            return self._splice([(start, parts[1][0], "")])
-        return self._splice([(line, self._after_blank_lines(line, self._next_line(end)), "")])
+            return start, parts[last + 1][0], ""
+        return line, self._after_blank_lines(line, self._next_line(end)), ""
+
+    def _emptied(self, container: Node) -> tuple[int, int, str]:
+        """Return the change that leaves an empty container, in the line of its key if it was below it."""
+        empty = "[]" if isinstance(container, yaml.SequenceNode) else "{}"
+        start, end = _start(container), self._end(container)
+        if container.flow_style:
+            return start, end, empty
+        while start and self.text[start - 1].isspace():
+            start -= 1
+        is_below_key = self.text[start - 1 : start] == ":"
+        return (start, end, f" {empty}") if is_below_key else (_start(container), end, empty)
 
     def append(self, path: Path, value: JsonValue) -> YamlText:
         """Add an item to a list that is not empty."""
@@ -132,10 +167,13 @@ class YamlText:
     # ── Steps ──
 
     def _splice(self, changes: Iterable[tuple[int, int, str]]) -> YamlText:
-        text = self.text
-        for start, end, inserted in sorted(changes, reverse=True):
-            text = text[:start] + inserted + text[end:]
-        return YamlText(self._mark + text)
+        pieces, position = [self._mark], 0
+        for start, end, inserted in sorted(changes):
+            if start < position:
+                raise NotEditable
+            pieces += (self.text[position:start], inserted)
+            position = end
+        return YamlText("".join([*pieces, self.text[position:]]))
 
     def _lines_below(self, after: int, lines: Iterable[str]) -> tuple[int, int, str]:
         at = self._next_line(after)
@@ -179,15 +217,15 @@ class YamlText:
         header = first.removeprefix(f"{indent}:")
         return self._splice([(colon, colon, header), self._lines_below(colon, lines)])
 
-    def _flow_range(self, parts: list[tuple[int, int]], index: int) -> tuple[int, int, str]:
+    def _flow_range(self, parts: list[tuple[int, int]], first: int, last: int) -> tuple[int, int, str]:
         """Return what to remove between brackets: with the comma behind it, or that before the last one."""
-        start, end = parts[index]
-        if index + 1 < len(parts):
+        start, end = parts[first][0], parts[last][1]
+        if last + 1 < len(parts):
             comma = _COMMA.match(self.text, end)
             if comma is None:
                 raise NotEditable
             return start, comma.end(), ""
-        before = parts[index - 1][1]
+        before = parts[first - 1][1]
         if not re.fullmatch(r"\s*,\s*", self.text[before:start]):
             raise NotEditable
         return before, end, ""
@@ -197,11 +235,15 @@ class YamlText:
     def _find(self, path: Path) -> Node:
         node = self._root
         for part in path:
-            if isinstance(part, int):
-                node = node.value[part]
-            else:
-                node = next(value for key, value in node.value if key.value == part)
+            node = node.value[part] if isinstance(part, int) else self._values(node)[part]
         return node
+
+    def _values(self, mapping: Node) -> dict[str, Node]:
+        """Return the values of a mapping by their keys, which is made once: a path is found in its length."""
+        values = self._by_key.get(id(mapping))
+        if values is None:
+            values = self._by_key[id(mapping)] = {key.value: value for key, value in mapping.value}
+        return values
 
     def _key(self, path: Path) -> Node:
         return next(key for key, _ in _entries(self._find(path[:-1])) if key.value == path[-1])

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.commands.validation import validate_text
 from dagmaster.application.queries.graphs import graph_view
-from dagmaster.authoring import schema
-from dagmaster.authoring.node_edits import outline_nodes
+from dagmaster.authoring import node_edits, schema
 from dagmaster.authoring.node_kinds import NODE_KINDS
 from dagmaster.authoring.yaml.writer import write_yaml
-from dagmaster.errors import DagmasterError
+from dagmaster.errors import DagmasterError, WorkflowEditRejected, WorkflowInvalid
 from dagmaster.sdk.handler_definitions import PublishedHandlers
 from dagmaster.sdk.retry_options import RetryModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dagmaster.application.views import HandlerRecord, ValidationResult, WorkflowRecord
     from dagmaster.json_types import JsonObject
@@ -49,6 +48,8 @@ nodes:
     params:
       value: "{{ nodes.first.output }}"
 """
+EDIT_FIELDS: Final = ("edit", "node_id", "source", "target", "new_id", "key", "value")
+SETTABLE: Final = ("handler", "description", "queue")
 _TEMPLATES: Final = {kind.value: one.template for kind, one in NODE_KINDS.items() if one.template is not None}
 KINDS: Final = tuple(_TEMPLATES)
 _MODELS: Final = (
@@ -132,10 +133,51 @@ def check_draft(text: str, documents: list[JsonObject], default_queue: str | Non
     return draft_document(text, validate_text(text, handlers, allow_missing_handlers=True))
 
 
+def edit_draft(text: str, fields: dict[str, str], node: JsonObject) -> JsonObject:
+    """Return a text with one change to a node, or the error, in a check process.
+
+    `fields` are the `EDIT_FIELDS`; `node` is what an added node starts with.
+    """
+    return _text_or_error(lambda: _edited(text, fields, node))
+
+
+def version_draft(text: str, version: int) -> JsonObject:
+    """Return a text with another version, or the error, in a check process."""
+    return _text_or_error(lambda: node_edits.set_version(text, version))
+
+
+def _text_or_error(edit: Callable[[], str]) -> JsonObject:
+    try:
+        return {"text": edit()}
+    except WorkflowInvalid:
+        return {"error": "correct the problems of the text first: it cannot be read"}
+    except WorkflowEditRejected as error:
+        return {"error": str(error)}
+
+
+def _edited(text: str, fields: dict[str, str], node: JsonObject) -> str:
+    node_id, source, target = fields["node_id"], fields["source"], fields["target"]
+    match fields["edit"]:
+        case "add":
+            added = node_edits.add_node(text, node_id, node)
+            return node_edits.connect_nodes(added, source, node_id) if source else added
+        case "remove":
+            return node_edits.remove_node(text, node_id)
+        case "rename":
+            return node_edits.rename_node(text, node_id, fields["new_id"])
+        case "connect":
+            return node_edits.connect_nodes(text, source, target)
+        case "disconnect":
+            return node_edits.disconnect_nodes(text, source, target)
+        case "set" if fields["key"] in SETTABLE:
+            return node_edits.set_field(text, node_id, fields["key"], fields["value"] or None)
+    raise WorkflowEditRejected("edit: add, remove, rename, connect, disconnect or set")
+
+
 def draft_document(text: str, result: ValidationResult) -> dict[str, Any]:
     """Return what the editor shows of a text: problems, graph, nodes as written, names for completions."""
     try:
-        nodes, edges = outline_nodes(text)
+        nodes, edges = node_edits.outline_nodes(text)
     except DagmasterError:
         # Its problems say why.
         nodes, edges = {}, []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import Query
@@ -15,30 +14,37 @@ from dagmaster.application.commands.validation import documents_for, to_sources,
 from dagmaster.application.context import Application
 from dagmaster.application.queries.handlers import list_handlers
 from dagmaster.application.queries.workflows import list_workflows, workflow_detail
-from dagmaster.application.views import HandlerRecord, ValidationResult
-from dagmaster.authoring import node_edits
+from dagmaster.application.views import ValidationResult
 from dagmaster.errors import (
     QueryInvalid,
     WorkflowEditRejected,
-    WorkflowInvalid,
     WorkflowNotFound,
     WorkflowVersionConflict,
 )
-from dagmaster.http.compiler_threads import CompilerThreads
 from dagmaster.http.parameters import Version
-from dagmaster.http.services import App, Caller, Compiler
+from dagmaster.http.services import App, Caller
+from dagmaster.json_types import JsonObject
 from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ui.forms import Form
 from dagmaster.ui.notices import Notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
-from dagmaster.ui.pages.editor import NEW, check_draft, completions, definition_text, editor_page, new_node
+from dagmaster.ui.pages.editor import (
+    EDIT_FIELDS,
+    NEW,
+    check_draft,
+    completions,
+    definition_text,
+    edit_draft,
+    editor_page,
+    new_node,
+    version_draft,
+)
 from dagmaster.ui.rendering import render
 
 routes = PageRoutes()
 MAX_TEXT: Final = 1_000_000
 WORKFLOWS: Final = 1_000
 HANDLERS: Final = 1_000
-SETTABLE: Final = ("handler", "description", "queue")
 WorkflowName = Annotated[str, Query(max_length=64)]
 
 
@@ -67,22 +73,23 @@ async def check(app: App, form: FormFields) -> Response:
 
 
 @routes.post("/ui/editor/edit", Scope.READ, reach=Reach.OPEN)
-async def edit(app: App, compiler: Compiler, form: FormFields) -> Response:
+async def edit(app: App, form: FormFields) -> Response:
     """Change a node of a text; return the text, or why that is not possible."""
     text = _text(form)
     try:
-        edited = await compiler.run(_edit, text, form, (await list_handlers(app, limit=HANDLERS)).items)
-    except WorkflowInvalid:
-        return JSONResponse({"error": "correct the problems of the text first: it cannot be read"}, 422)
-    except (WorkflowEditRejected, QueryInvalid) as error:
+        fields: JsonObject = {name: form.text(name) for name in EDIT_FIELDS}
+    except QueryInvalid as error:
         return JSONResponse({"error": str(error)}, 422)
-    return JSONResponse({"text": edited, **await _draft(app, edited)})
+    handlers = (await list_handlers(app, limit=HANDLERS)).items
+    node = new_node(form.text("kind"), form.text("handler"), handlers)
+    answer = await app.checks.check(edit_draft, text=text, fields=fields, node=node)
+    if "error" in answer:
+        return JSONResponse(answer, 422)
+    return JSONResponse({**answer, **await _draft(app, answer["text"])})
 
 
 @routes.post("/ui/editor", Scope.ADMIN)
-async def publish(
-    request: Request, app: App, caller: Caller, compiler: Compiler, form: FormFields
-) -> Response:
+async def publish(request: Request, app: App, caller: Caller, form: FormFields) -> Response:
     """Check or publish a text. What stands in the way is shown with the text as it is."""
     text, is_next = _text(form), form.text("next_version") == "yes"
     result = await _validate(app, text)
@@ -91,12 +98,12 @@ async def publish(
         return await _render(request, app, caller, text, **options, status=200 if result.is_valid else 422)
     try:
         if is_next:
-            text = await _raise_version(app, compiler, text, result)
+            text = await _raise_version(app, text, result)
             result = await _validate(app, text)
         (published,) = await publish_workflows(
             app, to_sources([result]), activate=form.text("activate") == "yes"
         )
-    except (WorkflowVersionConflict, WorkflowEditRejected, WorkflowInvalid) as error:
+    except (WorkflowVersionConflict, WorkflowEditRejected) as error:
         return await _render(request, app, caller, text, **options, message=str(error), status=409)
     notice = Notice(f"{published.workflow_id} v{published.version}: {published.outcome.value}.")
     return see_other(f"/ui/editor?workflow_id={published.workflow_id}&version={published.version}", notice)
@@ -104,27 +111,6 @@ async def publish(
 
 def _text(form: Form) -> str:
     return form.text("text", max_length=MAX_TEXT).replace("\r\n", "\n")
-
-
-def _edit(text: str, form: Form, handlers: Sequence[HandlerRecord]) -> str:
-    node_id, source, target = form.text("node_id"), form.text("source"), form.text("target")
-    match form.text("edit"):
-        case "add":
-            added = node_edits.add_node(
-                text, node_id, new_node(form.text("kind"), form.text("handler"), handlers)
-            )
-            return node_edits.connect_nodes(added, source, node_id) if source else added
-        case "remove":
-            return node_edits.remove_node(text, node_id)
-        case "rename":
-            return node_edits.rename_node(text, node_id, form.text("new_id"))
-        case "connect":
-            return node_edits.connect_nodes(text, source, target)
-        case "disconnect":
-            return node_edits.disconnect_nodes(text, source, target)
-        case "set" if form.text("key") in SETTABLE:
-            return node_edits.set_field(text, node_id, form.text("key"), form.text("value") or None)
-    raise QueryInvalid("edit: add, remove, rename, connect, disconnect or set")
 
 
 async def _draft(app: Application, text: str) -> dict[str, Any]:
@@ -138,9 +124,7 @@ async def _validate(app: Application, text: str) -> ValidationResult:
     return await validate_apart(app, text, allow_missing_handlers=True, has_graph=True)
 
 
-async def _raise_version(
-    app: Application, compiler: CompilerThreads, text: str, result: ValidationResult
-) -> str:
+async def _raise_version(app: Application, text: str, result: ValidationResult) -> str:
     """Return the text with the version after the newest one, unless it is new or published as it is."""
     graph = result.graph
     if graph is None:
@@ -152,7 +136,13 @@ async def _raise_version(
     if any(view.content_hash == graph.content_hash for view in versions):
         return text
     newest = max(view.version for view in versions)
-    return text if graph.version > newest else await compiler.run(node_edits.set_version, text, newest + 1)
+    if graph.version > newest:
+        return text
+    answer = await app.checks.check(version_draft, text=text, version=newest + 1)
+    if "error" in answer:
+        raise WorkflowEditRejected(answer["error"])
+    raised: str = answer["text"]
+    return raised
 
 
 async def _render(
