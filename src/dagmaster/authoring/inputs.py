@@ -159,7 +159,7 @@ def _unknown_names(
     definitions: Mapping[str, Any], values: Mapping[str, JsonValue], budget: CheckBudget
 ) -> list[Problem]:
     """Return the first names that are no inputs; the first of them have a hint, which takes steps."""
-    problems = []
+    problems: list[Problem] = []
     for name in islice((name for name in values if name not in definitions), MAX_PROBLEMS):
         hint = ""
         if len(problems) < MAX_HINTS:
