@@ -18,7 +18,7 @@ from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.worker.task_lines import log_task
 from dagmaster.worker.task_log_capture import TASK_LOG
-from dagmaster.worker.task_outcomes import failed
+from dagmaster.worker.task_outcomes import NO_RETRY, failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,6 +62,7 @@ class Blocker(NamedTuple):
         for report in reports:
             if report.task_id == self.task_id:
                 report.status, report.error = AttemptStatus.FAILED, json.dumps(self.outcome.error)
+                report.permanent = self.outcome.permanent
         return reports
 
 
@@ -119,7 +120,7 @@ class LoopWatchdog:
 
     def _outcome(self, task: TaskMessage, deadline: float, now: float) -> Failed:
         """Return why it fails: it ignored its timeout or a request to stop, or only what others need."""
-        restarted = "; its worker restarted" if self._restarts else ""
+        restarted = f"; {NO_RETRY}" if self._restarts else ""
         silent = self._silent_seconds
         is_late = self._has_own_timeout(task) and now >= deadline
         if is_late or self._pool.is_stop_requested(task.task_id):
@@ -129,7 +130,8 @@ class LoopWatchdog:
             text = f"the handler could not be stopped (it ignored cancellation for {ignored:.0f} s)"
         else:
             kind, text = "blocked", f"the handler blocks the event loop: it did not await for {silent:.0f} s"
-        return failed(kind, f"{text}{restarted}. Make it a plain function, or await", abandoned=True)
+        message = f"{text}{restarted}. Make it a plain function, or await"
+        return failed(kind, message, permanent=self._restarts, abandoned=True)
 
     def _is_overdue(self, task: TaskMessage, deadline: float, grace_seconds: float, now: float) -> bool:
         if self._pool.is_stop_requested(task.task_id):

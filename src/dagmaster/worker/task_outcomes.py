@@ -179,16 +179,23 @@ def unknown_failure(error: BaseException) -> Failed:
     return failed("error", f"the handler failed, and the failure cannot be described: {name}", type=name)
 
 
+NO_RETRY: Final = "its worker restarted, so it is not retried"
+"""What the failure of a handler says that cost its worker."""
+
+
 def unstoppable(ending: Outcome | None, seconds: float) -> Outcome | None:
     """Return the outcome of a handler that ignored a request to stop for so long, and costs its worker.
 
-    A cancelled task stays cancelled, and a released one released.
+    A cancelled task stays cancelled, and a released one released. A failure is permanent: each retry would
+    cost another worker, and its neighbours their work.
     """
     how = f"the handler could not be stopped (it ignored cancellation for {seconds:.3g} s)"
-    outcome = add_ending(ending, f"{how}; its worker restarted", abandoned=True)
-    if isinstance(outcome, Failed) and outcome.error["kind"] == "timeout":
+    outcome = add_ending(ending, f"{how}; {NO_RETRY}", abandoned=True)
+    if not isinstance(outcome, Failed):
+        return outcome
+    if outcome.error["kind"] == "timeout":
         outcome.error["kind"] = "unstoppable"
-    return outcome
+    return replace(outcome, permanent=True)
 
 
 def unknown_handler(registry: Registry, name: str) -> Failed:

@@ -47,10 +47,10 @@ class Lane:
 class Scene:
     """A watch that looks once a second, and what is on the loop."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, restarts: bool = False) -> None:
         self.lane, self.now, self.on_loop = Lane(), 1000.0, None
         lane: Any = self.lane
-        self.watch = LoopWatchdog(lane, TelemetryBuffer(), blocked_seconds=60)
+        self.watch = LoopWatchdog(lane, TelemetryBuffer(), blocked_seconds=60, restarts=restarts)
         self.watch.check(self.now)
         monkeypatch.setattr(loop_watchdog, "_running_task", lambda _thread_id: (self.on_loop, None))
 
@@ -110,6 +110,21 @@ def test_a_task_that_was_asked_to_stop_has_its_grace_and_no_more(scene: Scene):
     scene.lane.asked.add("5")
     assert scene.check() is None
     assert scene.check() is not None
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("timeout_seconds", [None, 1.0])
+def test_a_task_that_costs_its_worker_is_not_retried(
+    monkeypatch: pytest.MonkeyPatch, restarts: bool, timeout_seconds: float | None
+):
+    scene = Scene(monkeypatch, restarts=restarts)
+    scene.on_loop = scene.task("5", timeout_seconds=timeout_seconds, deadline=scene.now)
+    blocker = next(filter(None, (scene.check() for _ in range(100))))
+    assert blocker.outcome.error["kind"] == ("unstoppable" if timeout_seconds else "blocked")
+    assert ("so it is not retried" in blocker.outcome.error["message"]) is restarts
+    claimed: Any = Mock(task_id="5", token=1)
+    (report,) = blocker.reports([claimed], {})
+    assert (report.permanent, blocker.outcome.permanent) == (restarts, restarts)
 
 
 def test_a_callback_of_no_task_that_blocks_is_logged_and_continues(scene: Scene):
