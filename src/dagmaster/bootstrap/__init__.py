@@ -274,11 +274,17 @@ def make_worker(
     from dagmaster.ports.run_queues import is_run_queue
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
     from dagmaster.worker.lazy_services import LazyServices
+    from dagmaster.worker.memory_limit import check_memory_limit
     from dagmaster.worker.options import WorkerOptions, WorkerPorts
     from dagmaster.worker.service import Worker
 
     processes, services = handler_processes(settings, modules, blob_dir=blob_dir, is_alone=config.is_embedded)
     store = PostgresWorkerStore(config)
+    # Empty is not missing: functions may be found when tasks name them.
+    handlers = find_handlers(modules, settings) if registry is None else registry
+    memory_limit_mb = worker_memory_mb(settings)
+    if not in_process:
+        check_memory_limit(memory_limit_mb)
     options = WorkerOptions(
         queues=queues,
         concurrency=settings.concurrency,
@@ -290,7 +296,7 @@ def make_worker(
         task_timeout_seconds=settings.task_timeout_seconds,
         shares_loop=in_process,
         recycles=not in_process,
-        memory_limit_mb=worker_memory_mb(settings),
+        memory_limit_mb=memory_limit_mb,
         # The worker of `run` serves its own job only.
         publishes_handlers=not any(map(is_run_queue, queues)),
         log_dir=settings.log_dir,
@@ -305,8 +311,7 @@ def make_worker(
             secrets=secret,
             vault=make_vault(config, settings),
         ),
-        # Empty is not missing: functions may be found when tasks name them.
-        find_handlers(modules, settings) if registry is None else registry,
+        handlers,
         options=options,
         processes=None if in_process else processes,
         services=LazyServices(services),

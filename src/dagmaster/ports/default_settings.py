@@ -25,8 +25,9 @@ RASTER_MAX_PIXELS: Final = 5_000_000_000
 RASTER_MAX_FILE_MB: Final = 1_000_000
 
 WORKER_MEMORY: Final = (
-    "How much resident memory, in MB, a worker and its child processes may use together. Above it the largest"
-    " child process is killed, or the worker drains and exits with code 81; 0: no limit. Default: 90 % of the"
-    " memory limit of its control group, if it has one."
+    "How much memory, in MB, a worker and its child processes may use together; what they share counts once."
+    " A worker that needs that before its first task does not start. Above it the largest child process is"
+    " killed, or the worker drains and exits with code 81; 0: no limit. Default: 90 % of the memory limit of"
+    " its control group, if it has one."
 )
 """What the limit of a worker's memory means."""

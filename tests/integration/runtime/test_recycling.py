@@ -64,7 +64,9 @@ def runaways(world: World) -> Iterator[Runaways]:
 
 
 def flow(name: str, rest: str = "timeout_seconds: 1") -> str:
-    nodes = f"a: {{handler: {name}, retry: {{max_attempts: 20}}, {rest}}}, b: {{handler: neighbour, retry: none}}"
+    nodes = (
+        f"a: {{handler: {name}, retry: {{max_attempts: 20}}, {rest}}}, b: {{handler: neighbour, retry: none}}"
+    )
     return f"{{name: n, on_failure: continue, nodes: {{{nodes}}}}}"
 
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
+import psutil
 import pytest
 
-from dagmaster.worker.memory_limit import MemoryUse, default_limit_mb, relieve
+from dagmaster.errors import SettingsInvalid
+from dagmaster.worker.memory_limit import (
+    MemoryUse,
+    check_memory_limit,
+    default_limit_mb,
+    memory_use_above,
+    relieve,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,3 +74,64 @@ def test_the_largest_handler_process_ends_or_else_the_worker(children: dict[int,
         killed is not None
     )
     assert recycling.on_memory.called == (killed is None)
+
+
+class Process:
+    """A process whose pages are shared with others, perhaps."""
+
+    def __init__(self, pid: int, rss: int, pss: int | None, children: tuple[Process, ...] = ()) -> None:
+        self.pid, self.rss, self.pss, self._children = pid, rss * MEGABYTE, pss, children
+        self.asked = 0
+
+    def children(self, recursive: bool = False) -> list[Process]:
+        return list(self._children)
+
+    def memory_info(self) -> Mock:
+        return Mock(rss=self.rss)
+
+    def memory_full_info(self) -> Mock:
+        self.asked += 1
+        if self.pss is None:
+            raise psutil.AccessDenied(self.pid)
+        return Mock(pss=self.pss * MEGABYTE)
+
+
+def forked(*, own: int, child: int | None) -> Process:
+    """Return a process of 300 MB with two forked children of 300 MB."""
+    return Process(1, 300, own, tuple(Process(pid, 300, child) for pid in (5, 6)))
+
+
+@pytest.mark.parametrize(("child", "total"), [(100, None), (200, 500), (None, 700)])
+def test_pages_that_processes_share_count_once(
+    monkeypatch: pytest.MonkeyPatch, child: int | None, total: int | None
+):
+    process = forked(own=100, child=child)
+    monkeypatch.setattr(psutil, "Process", lambda: process)
+    use = memory_use_above(500 * MEGABYTE)
+    assert (None if use is None else use.total // MEGABYTE) == total
+
+
+def test_shares_of_pages_are_read_only_if_the_resident_memory_is_above_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    process = forked(own=100, child=100)
+    monkeypatch.setattr(psutil, "Process", lambda: process)
+    assert memory_use_above(1000 * MEGABYTE) is None
+    assert process.asked == 0
+
+
+def test_a_limit_below_what_an_idle_worker_uses_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(psutil, "Process", lambda: Process(1, 150, 120))
+    check_memory_limit(0)
+    check_memory_limit(134)
+    with pytest.raises(SettingsInvalid, match=r"is 133 MB .* uses 120 MB before its first task"):
+        check_memory_limit(133)
+    # Resident memory alone is no reason.
+    monkeypatch.setattr(psutil, "Process", lambda: Process(1, 150, 50))
+    check_memory_limit(133)
+
+
+def test_the_memory_of_this_process_is_measured():
+    use = memory_use_above(0)
+    assert use is not None
+    assert 0 < use.own <= psutil.Process().memory_info().rss
