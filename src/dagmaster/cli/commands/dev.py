@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 STOP_SECONDS: Final = 10.0
 """How much longer than the shutdown timeout of a worker the services may take to stop."""
+MAX_NAMES: Final = 10
+"""Invalid files of a folder that are named; the problems above name all of them."""
 
 
 @click.command()
@@ -178,10 +180,18 @@ def _is_given(option: str) -> bool:
 
 
 def describe_missing_workflows(folder: pathlib.Path) -> str:
-    """Return why nothing was published of a folder, and what to type."""
+    """Return why nothing was published of a folder, and what to type: the files that it has are invalid."""
     if not folder.is_dir():
         return (
             f"none: there is no folder {folder} here. To publish a file: dagmaster workflows push FILE.yaml"
+        )
+    invalid = [file.name for file in _workflow_files(folder)]
+    if invalid:
+        files = "1 file is" if len(invalid) == 1 else f"all {len(invalid)} files are"
+        more = f" and {len(invalid) - MAX_NAMES} more" if len(invalid) > MAX_NAMES else ""
+        return (
+            f"none: {files} invalid in {folder}: {', '.join(invalid[:MAX_NAMES])}{more}. Correct the problems"
+            f" above, then: dagmaster workflows push {folder / invalid[0]}"
         )
     python = [str(file) for file in sorted(folder.glob("*.py"))[:3]]
     hint = "To publish a file: dagmaster workflows push FILE.yaml"
@@ -264,7 +274,11 @@ async def _start(
 
 def compile_folder(folder: pathlib.Path, registry: Registry) -> list[WorkflowSource]:
     """Compile the workflow files of a folder; print the problems of invalid ones, and leave them out."""
-    return compile_files(sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]), registry)
+    return compile_files(_workflow_files(folder), registry)
+
+
+def _workflow_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
 
 
 async def _expire_process(session: DatabaseSession, pid: int) -> None:

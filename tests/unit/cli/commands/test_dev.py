@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from click.testing import CliRunner
 
-from dagmaster.cli.commands.dev import describe_missing_workflows, dev
+from dagmaster.cli.commands.dev import MAX_NAMES, compile_folder, describe_missing_workflows, dev
+from dagmaster.sdk.handler_registry import Registry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,3 +35,19 @@ def test_a_folder_without_workflow_files_says_what_to_type(tmp_path: Path, monke
     assert "dagmaster workflows push FILE.yaml" in text
     (folder / "nightly.py").touch()
     assert f"dagmaster dev {folder}/nightly.py" in describe_missing_workflows(folder)
+
+
+def test_a_folder_of_invalid_files_names_them(tmp_path: Path):
+    (tmp_path / "a.yaml").write_text("nodes: [")
+    assert compile_folder(tmp_path, Registry([])) == []
+    text = describe_missing_workflows(tmp_path)
+    assert text.startswith(
+        f"none: 1 file is invalid in {tmp_path}: a.yaml. Correct the problems above, then: "
+    )
+    assert text.endswith(f"dagmaster workflows push {tmp_path}/a.yaml")
+    for number in range(MAX_NAMES):
+        (tmp_path / f"b{number}.yml").write_text("nodes: [")
+    text = describe_missing_workflows(tmp_path)
+    assert f"all {MAX_NAMES + 1} files are invalid in {tmp_path}: a.yaml, b0.yml" in text
+    assert " and 1 more. Correct" in text
+    assert "no workflow file" not in text
