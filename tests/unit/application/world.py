@@ -7,6 +7,7 @@ import contextlib
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dagmaster.application.checks import LocalChecks
 from dagmaster.application.context import Application
 from dagmaster.application.job_snapshot import JobSnapshot
 from dagmaster.application.secret_inputs import JobRedactor
@@ -370,7 +371,8 @@ def an_application(store: FakeReadStore, **blobs: bytes) -> Application:
 def application_on(store: Any, **ports: Any) -> Application:
     """Return an application that can read; ports that are not named are None."""
     values: dict[str, Any] = {each.name: None for each in fields(Application) if each.init}
-    return Application(**(values | {"read": store, "vault": VAULT} | ports))
+    own = {"read": store, "vault": VAULT, "checks": LocalChecks()}
+    return Application(**(values | own | ports))
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
