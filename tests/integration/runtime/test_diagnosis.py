@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.host.clocks import loop_time
-from dagmaster.orchestrator import service
+from dagmaster.orchestrator import job_advancer
 from dagmaster.records.fleet import LeftJobsRecord, LeftTasksRecord, TaskNodeRecord
 from dagmaster.sdk.handler_registry import handler
 from dagmaster.store.postgres.read_store import PostgresReadStore
@@ -271,7 +271,7 @@ async def test_a_job_that_cannot_be_advanced_is_troubled(world: World, monkeypat
     async def stumble(*_: Any, **__: Any) -> None:
         raise KeyError("a mistake of ours")
 
-    monkeypatch.setattr(service, "run_turn", stumble)
+    monkeypatch.setattr(job_advancer, "run_turn", stumble)
     await world.orchestrator()
     job = await world.submit(ECHO)
     await world.until("SELECT jsonb_exists(counters -> 'quarantined', $1) FROM dag_orchestrators", job)
