@@ -262,3 +262,20 @@ async def found(workers: RemoteWorkers, worker: RemoteWorker) -> RemoteWorker:
     again = await workers.find(worker.id, "key id")
     assert again is not None
     return again
+
+
+async def test_a_task_waits_while_only_a_worker_that_is_not_trusted_offers_its_handler(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a", handler="h")
+    (task,) = await worker.claim(1)
+    workers = await world.remote_workers()
+    assert await workers.contracts.offer(offer("key:first")) == {"h"}
+    await remote_worker(workers, offer("key:other"), "another")
+    assert not await worker.other_worker_has_handler(task.task_id)
+    waiting = await remote_worker(workers, offer("key:other"), "q")
+    assert await worker.other_worker_has_handler(task.task_id)
+    # It is offered by its name, whatever this worker says of packages.
+    assert await worker.other_worker_has_handler(task.task_id, by_package=False)
+    await waiting.deregister()
+    assert not await worker.other_worker_has_handler(task.task_id)

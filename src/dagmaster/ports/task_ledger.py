@@ -103,9 +103,9 @@ class TaskLedger(Protocol):
     async def other_worker_has_handler(self, task_id: str, *, by_package: bool = True) -> bool:
         """Return whether another live worker serves the queue of this task and has its handler.
 
-        `by_package`: or has a package that may have it (`engine/served_handlers.py`). If so, this worker
-        claims no tasks of the handler for some seconds: it would claim what it releases again, before the
-        other can.
+        One that offers it and waits for an administrator to trust it counts. `by_package`: or has a package
+        that may have it (`engine/served_handlers.py`). If so, this worker claims no tasks of the handler for
+        some seconds: it would claim what it releases again, before the other can.
         """
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:

@@ -130,7 +130,9 @@ class TaskRunner:
         elif module:
             hint = f"start one with `--handlers {module}`, or correct the name."
         else:
-            hint = "it is not of the form 'module.function', and no known handler."
+            hint = (
+                "start a worker with the module or file that defines it (`--handlers`), or correct the name."
+            )
         return (
             f"no worker of its queue has the handler {handler!r}: {hint} `dagmaster handlers list` lists them"
         )

@@ -192,7 +192,10 @@ class MemoryWorkerStore(MemoryTaskNodes):
         if task is None:
             return False
         is_served = any(
-            has_handler(worker.handlers, task.handler, by_package=by_package)
+            (
+                has_handler(worker.handlers, task.handler, by_package=by_package)
+                or (worker.remote is not None and task.handler in worker.remote.offered)
+            )
             and (not worker.queues or task.queue in worker.queues)
             for worker_id, worker in self._database.workers.items()
             if worker_id != self.worker_id and worker.stopped_at is None

@@ -80,13 +80,14 @@ FROM reported
 
 -- name: other_worker_has_handler
 -- The handler of a task if another live worker serves its queue and has it, or a package that may have it: `name.*`. One
--- that drains counts: it may be undrained, or be replaced in a moment.
+-- that drains counts: it may be undrained, or be replaced in a moment. So does one that offers it and may not have it yet:
+-- the task waits for an administrator.
 SELECT q.handler FROM dag_task_queue q
 WHERE q.task_id = :task_id AND EXISTS (
     SELECT FROM dag_workers w
     WHERE w.worker_id <> :worker_id AND w.stopped_at IS NULL
       AND (w.queues = '{}' OR q.queue = ANY(w.queues))
-      AND (jsonb_exists(w.handlers, q.handler)
+      AND (jsonb_exists(w.handlers, q.handler) OR jsonb_exists(w.offered -> 'handlers', q.handler)
            OR (:by_package::boolean AND EXISTS (SELECT FROM jsonb_object_keys(w.handlers) AS package (name)
                     WHERE right(package.name, 2) = '.*' AND starts_with(q.handler, left(package.name, -1)))))
 )
