@@ -73,6 +73,10 @@ def test_the_key_of_a_database_is_needed_where_it_is_used_and_changed_by_a_rotat
             assert code == 2, (service, errors)
             assert "secret inputs of this database are encrypted with key" in errors
             assert "hunter2" not in errors
+    code, printed, errors = installation.run("dev", "--port", "0")
+    assert code == 2, printed + errors
+    assert printed.count("secret inputs of this database") == 1
+    assert "http" not in printed
     # Who only reads needs no key.
     assert installation.run("jobs", "list")[0] == 0
     code, printed, _ = installation.run("jobs", "show", "last", "--json")

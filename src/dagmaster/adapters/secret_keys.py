@@ -82,6 +82,13 @@ class KeySource:
     def can_make(self) -> bool:
         return self.own_file is not None and self.text is None and self.file is None
 
+    def describe_remedy(self) -> str:
+        """Return what to do if there is no key, and the database needs one."""
+        setting = "set DAGMASTER_SECRETS_KEY or DAGMASTER_SECRETS_KEY_FILE"
+        if not self.can_make:
+            return setting
+        return f"there is no file {self.own_file}, which had it: restore it, or {setting}"
+
     def make(self) -> Sequence[SecretKey]:
         """Make a key for an embedded database; raise `SecretsKeyMissing` for another one."""
         if self.own_file is None or not self.can_make:

@@ -178,8 +178,8 @@ class KeyVault:
         if not self._keys:
             raise SecretsKeyMissing(
                 f"secret inputs of this database are encrypted with key {registered.key_id}, and"
-                " this process has no key: set DAGMASTER_SECRETS_KEY or DAGMASTER_SECRETS_KEY_FILE. If the"
-                " key is lost, see `dagmaster secrets-key rotate --help`"
+                f" this process has no key: {self._source.describe_remedy()}. If the key is lost, see"
+                " `dagmaster secrets-key rotate --help`"
             )
         key = self._keys.get(registered.key_id)
         if key is None or not _is_verified(key, registered.verifier):

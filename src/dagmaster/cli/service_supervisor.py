@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.cli.main import BAD_INPUT, INTERRUPTED
+from dagmaster.cli.main import BAD_INPUT, COMPLETED, INTERRUPTED
 from dagmaster.cli.render.text import format_exit
 from dagmaster.host.clocks import wait_at_most
 from dagmaster.sdk.terminal import echo
@@ -23,6 +23,8 @@ MAX_RESTART_SECONDS: Final = 30.0
 HEALTHY_SECONDS: Final = 60.0
 """A process that ran for so long is restarted as the first one that died."""
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+ERROR_PREFIX: Final = "Error: "
+"""How a command begins the line of the error that ends it."""
 READY_LINE: Final = "dagmaster: ready"
 """What a service prints to its supervisor when it is ready."""
 
@@ -60,6 +62,9 @@ class ServiceSupervisor:
         self._process_of: dict[int, asyncio.subprocess.Process] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
+        self._errors: set[str] = set()
+        self.exit_code = COMPLETED
+        """That of a service that could not start, and has printed why; else success."""
 
     @property
     def is_stopping(self) -> bool:
@@ -124,6 +129,8 @@ class ServiceSupervisor:
         assert process.stdout is not None  # noqa: S101 - for mypy: it is a pipe
         async for line in process.stdout:
             text = line.decode(errors="replace").rstrip()
+            if self.exit_code or self._is_repeated(text, service):
+                continue
             if text == READY_LINE:
                 print_status(service.name, f"pid {process.pid}")
                 service.ready.set()
@@ -131,6 +138,14 @@ class ServiceSupervisor:
                 echo(text, err=True)
             else:
                 print_status(service.name, text)
+
+    def _is_repeated(self, text: str, service: Service) -> bool:
+        """Return whether another service that does not start, either, has printed this error."""
+        if service.ready.is_set() or not text.startswith(ERROR_PREFIX):
+            return False
+        is_repeated = text in self._errors
+        self._errors.add(text)
+        return is_repeated
 
     async def _supervise(self, service: Service) -> None:
         deaths, loop = 0, asyncio.get_running_loop()
@@ -152,8 +167,10 @@ class ServiceSupervisor:
                 print_status(service.name, f"pid {process.pid} has stopped")
                 return
             if code == BAD_INPUT and not (was_ready or service.ready.is_set() or service.is_replacement):
-                # It has printed why; a restart would end the same way.
-                self.stop()
+                # It has printed why; a restart would end the same way, and so may the others.
+                self.exit_code = code
+                self._stopping.set()
+                self._signal_all()
                 return
             deaths = 1 if loop.time() - started_at > HEALTHY_SECONDS else deaths + 1
             seconds = restart_delay(deaths)

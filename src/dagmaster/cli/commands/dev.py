@@ -20,7 +20,6 @@ from dagmaster.cli.dev_publication import compile_files
 from dagmaster.cli.dev_reload import WorkflowReloader, use_fresh_code, worker_arguments
 from dagmaster.cli.http_address import PORT, find_port, name_program
 from dagmaster.cli.log_options import LogOptions, log_options
-from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import handlers_option, load_registry
 from dagmaster.cli.service_supervisor import Service, ServiceSupervisor, print_status
 from dagmaster.cli.system import database_session
@@ -31,6 +30,8 @@ from dagmaster.sdk.terminal import echo
 from dagmaster.settings import load_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dagmaster.application.commands.publication import WorkflowSource
     from dagmaster.cli.system import DatabaseSession
     from dagmaster.ports.database_config import DatabaseConfig
@@ -222,13 +223,29 @@ class _Plan:
 
 
 async def _run(supervisor: ServiceSupervisor, session: DatabaseSession, plan: _Plan) -> int:
-    from dagmaster.bootstrap.http_server import make_login_link
-
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)
     key_file, published = await _start(supervisor, session, plan)
     await supervisor.wait_ready()
+    reloading = None
+    if not supervisor.is_stopping:
+        await _print_ready(session, plan, key_file, published)
+        if plan.is_reloading:
+            reloading = asyncio.create_task(plan.reloader.run(supervisor, plan.worker))
+    await supervisor.wait_stopped()
+    if reloading is not None:
+        reloading.cancel()
+        await asyncio.gather(reloading, return_exceptions=True)
+    return supervisor.exit_code
+
+
+async def _print_ready(
+    session: DatabaseSession, plan: _Plan, key_file: pathlib.Path, published: Sequence[str]
+) -> None:
+    """Print what was published, the addresses, and what to type."""
+    from dagmaster.bootstrap.http_server import make_login_link
+
     if published:
         print_status("workflows", f"{', '.join(published)} (from {plan.folder})")
     elif not plan.reloader.workflow_ids:
@@ -238,21 +255,14 @@ async def _run(supervisor: ServiceSupervisor, session: DatabaseSession, plan: _P
     # Not before the server is ready: the link is valid for some minutes, and once.
     print_status("web page", login_address(address, await make_login_link(session.config, key_file)))
     print_status("", "logs in once, within 15 minutes; another one: dagmaster keys login-link")
-    if not supervisor.is_stopping:
-        first = next(iter((*published, *plan.reloader.workflow_ids)), None)
-        example = "fan_out -i count=10000" if "fan_out" in published else first
-        echo(f"\nready in {time.monotonic() - plan.started:.1f} s. In another terminal:")
-        if example is None:
-            echo("  dagmaster workflows push FILE.yaml     # or restart with: dagmaster dev FILE.yaml")
-        echo(f"  dagmaster submit {example or 'WORKFLOW'} --wait")
-        echo("  dagmaster jobs watch")
-        echo("Ctrl-C stops everything; jobs continue when dagmaster runs again.")
-    reloading = asyncio.create_task(plan.reloader.run(supervisor, plan.worker)) if plan.is_reloading else None
-    await supervisor.wait_stopped()
-    if reloading is not None:
-        reloading.cancel()
-        await asyncio.gather(reloading, return_exceptions=True)
-    return COMPLETED
+    first = next(iter((*published, *plan.reloader.workflow_ids)), None)
+    example = "fan_out -i count=10000" if "fan_out" in published else first
+    echo(f"\nready in {time.monotonic() - plan.started:.1f} s. In another terminal:")
+    if example is None:
+        echo("  dagmaster workflows push FILE.yaml     # or restart with: dagmaster dev FILE.yaml")
+    echo(f"  dagmaster submit {example or 'WORKFLOW'} --wait")
+    echo("  dagmaster jobs watch")
+    echo("Ctrl-C stops everything; jobs continue when dagmaster runs again.")
 
 
 async def _start(
