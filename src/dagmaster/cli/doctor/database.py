@@ -26,7 +26,12 @@ from dagmaster.cli.doctor.rules import (
     grade_services,
     warning,
 )
-from dagmaster.errors import DagmasterError, EmbeddedPostgresUnavailable
+from dagmaster.errors import (
+    DagmasterError,
+    EmbeddedPostgresUnavailable,
+    SecretsKeyMissing,
+    SecretsKeyWrong,
+)
 from dagmaster.ports.database_facts import (
     ClockOffset,
     ConnectFailure,
@@ -89,7 +94,24 @@ def check_server(config: DatabaseConfig, context: DoctorContext) -> list[Finding
 
     facts = asyncio.run(probe_database(config, context.reading.settings))
     findings = [_grade(fact, config, context) for fact in facts]
+    if any(isinstance(fact, LiveServices) for fact in facts):
+        # The schema is there, and this user may read it.
+        findings.append(_check_secrets_key(config, context))
     return [finding for finding in findings if finding is not None]
+
+
+def _check_secrets_key(config: DatabaseConfig, context: DoctorContext) -> Finding | None:
+    """Check that this process has the key that the database registered, if it did; None: it has."""
+    from dagmaster.bootstrap.secret_keys import check_secrets_key
+
+    try:
+        asyncio.run(check_secrets_key(config, context.reading.settings))
+    except (SecretsKeyMissing, SecretsKeyWrong) as error:
+        remedy = "no service starts without it: restore it, or see `dagmaster secrets-key rotate --help`"
+        return bad("secrets key", context.describe(error), remedy)
+    except DagmasterError as error:
+        return warning("secrets key", f"unknown: {context.describe(error)}", "read the server's log")
+    return None
 
 
 def _check_configured_server(context: DoctorContext) -> Iterable[Finding]:

@@ -15,6 +15,8 @@ import pytest
 from asyncpg.exceptions import InvalidSQLStatementNameError
 from click.testing import CliRunner
 
+from dagmaster.adapters.secret_keys import new_key, parse_keys
+from dagmaster.adapters.secret_vault import verifier_of
 from dagmaster.cli.commands import doctor as command
 from dagmaster.cli.doctor import database, host, rules
 from dagmaster.cli.doctor.host import DoctorContext
@@ -37,6 +39,7 @@ from dagmaster.settings.aliases import ALIASES
 from dagmaster.store.embedded.inspection import lock_holders
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import database_probe, roles
+from dagmaster.store.postgres.secret_keys import PostgresSecretKeys
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
@@ -339,6 +342,25 @@ def test_live_services_are_counted_once_and_queues_without_a_worker_are_reported
     assert findings["queues"][0].message == "no worker serves light (1 task)"
     do(fleet, "UPDATE dag_workers SET queues = '{}' WHERE worker_id = 1")
     assert examine()["queues"][0].grade is Grade.GOOD
+
+
+def test_a_key_for_secret_inputs_that_is_not_here_is_bad(fleet, monkeypatch):
+    key = new_key()
+    verifier = verifier_of(parse_keys(key, "x")[0])
+    assert "secrets key" not in examine()
+    asyncio.run(
+        PostgresSecretKeys(DatabaseConfig(dsn=fleet)).register_first(parse_keys(key, "x")[0].id, verifier)
+    )
+    try:
+        (finding,) = examine()["secrets key"]
+        assert finding.grade is Grade.BAD
+        assert "this process has no key" in finding.message
+        monkeypatch.setenv("DAGMASTER_SECRETS_KEY", key)
+        assert "secrets key" not in examine()
+        monkeypatch.setenv("DAGMASTER_SECRETS_KEY", new_key())
+        assert examine()["secrets key"][0].grade is Grade.BAD
+    finally:
+        do(fleet, "DELETE FROM dag_secret_keys")
 
 
 def test_a_worker_that_drains_is_named_in_the_remedy(fleet):
