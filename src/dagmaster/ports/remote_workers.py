@@ -8,7 +8,7 @@ what a worker with a connection knows by itself: which tasks it holds, and what 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from dagmaster.ports.task_journal import TaskJournal
 from dagmaster.ports.task_ledger import TaskLedger
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from dagmaster.ports.handler_contracts import HandlerContracts, HandlerOffer
     from dagmaster.ports.task_ledger import HeartbeatAnswer, TaskReport
     from dagmaster.ports.task_source import ClaimedTask
+
+
+HTTP_VERSION: Final = "http"
+"""The version of a worker that does not say one: it is not software of this project."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from dagmaster.application.views import LeftJobsRecord, WorkerRecord
 from dagmaster.cli.render.text import DIM, local_time
 from dagmaster.ports.database_conditions import condition_of
 from dagmaster.ports.recycle_reasons import REASON_SENTENCES
+from dagmaster.ports.remote_workers import HTTP_VERSION
 from dagmaster.text_format import age, format_count, format_list
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _workers(services: Sequence[WorkerRecord]) -> Table:
 
 
 def _versions(services: Sequence[OrchestratorRecord | WorkerRecord]) -> Iterator[Padding]:
-    versions = sorted({service.version for service in services})
+    versions = sorted({service.version for service in services} - {HTTP_VERSION})
     if len(versions) > 1:
         yield _hint(f"services run several versions: {', '.join(versions)}")
 
@@ -206,7 +207,8 @@ def _stopped_services(services: Sequence[OrchestratorRecord | WorkerRecord]) -> 
         count = format_count(len(services) - len(listed), "service")
         yield _line(
             Text(
-                f"{count} stopped, and nothing waits for them (each `dagmaster run` has two): --json",
+                f"{count} stopped, and nothing waits for them (each `dagmaster run` has two):"
+                " `--json` lists them",
                 style=DIM,
             )
         )

@@ -16,7 +16,7 @@ from dagmaster.json_types import JsonObject
 from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ports.handler_contracts import HandlerOffer
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
-from dagmaster.ports.remote_workers import NewWorker
+from dagmaster.ports.remote_workers import HTTP_VERSION, NewWorker
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 from dagmaster.sdk.entrypoints import name_problem
 from dagmaster.sdk.handler_decorator import MAX_NAME
@@ -77,7 +77,7 @@ class WorkerBody(Body):
     concurrency: int = Field(default=1, ge=1, le=MAX_HELD, description="How many tasks it runs at once.")
     host: str = Field(default="http", min_length=1, max_length=255, description="Where it runs, for people.")
     pid: int = Field(default=0, ge=0, le=2**31 - 1)
-    version: str = Field(default="http", max_length=64, description="Of its software, for people.")
+    version: str = Field(default=HTTP_VERSION, max_length=64, description="Of its software, for people.")
 
 
 class WorkerCallBody(Body):

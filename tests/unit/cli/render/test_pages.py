@@ -255,7 +255,16 @@ def test_services_that_stopped_and_left_nothing_are_counted_not_listed():
     stopped = [a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0) for _ in range(2)]
     text = fleet_text(a_worker(), *stopped)
     assert "stopped 39 s ago" not in text
-    assert "2 services stopped, and nothing waits for them (each `dagmaster run` has two)" in text
+    assert (
+        "2 services stopped, and nothing waits for them (each `dagmaster run` has two): `--json` lists them"
+        in text
+    )
+
+
+def test_what_speaks_http_has_no_version_that_differs():
+    assert "several versions" not in fleet_text(a_worker(version="0.2.0"), a_worker(version="http"))
+    text = fleet_text(a_worker(version="0.2.0"), a_worker(version="0.3.0"), a_worker(version="http"))
+    assert "services run several versions: 0.2.0, 0.3.0\n" in text
 
 
 def test_a_queue_that_waits_for_processes_has_a_note():
