@@ -26,6 +26,7 @@ from dagmaster.telemetry.logs import task_fields
 from dagmaster.text_format import format_seconds
 from dagmaster.worker.process_protocol import AddNodesRequest, Frames, Ready, decode, frame
 from dagmaster.worker.process_sweeper import MARK_VARIABLE, kill_marked
+from dagmaster.worker.task_lines import log_task
 from dagmaster.worker.task_outcomes import crash_of, failed
 
 if TYPE_CHECKING:
@@ -207,6 +208,9 @@ class HandlerProcess(asyncio.Protocol):
     def end_for_memory(self, used_mb: int, limit_mb: int) -> None:
         """Kill it, because it uses up the memory of the worker; its task fails."""
         used = f"the handler's process used {used_mb} MB"
+        if self.job is not None:
+            sentence = f"is killed: its process used {used_mb} MB, and the worker may use {limit_mb} MB"
+            log_task(logging.WARNING, sentence, self.job.message)
         self._end(failed("out_of_memory", f"{used}, and its worker reached its memory limit ({limit_mb} MB)"))
 
     def shut_down(self) -> None:

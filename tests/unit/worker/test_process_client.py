@@ -119,6 +119,20 @@ def test_a_greedy_handler_fails_one_attempt_with_the_limit_in_its_reason():
     assert "in greedy" in error["traceback"]
 
 
+def test_a_process_that_is_killed_for_its_memory_is_a_line_in_the_log_of_the_worker(caplog):
+    async def main(executor: Executor, watched: Watched) -> Outcome:
+        running = asyncio.create_task(executor.execute(task("endless", "1")))
+        pid = (await watched.first("1")).current
+        assert executor.processes is not None
+        executor.processes.end_for_memory(pid, 900, 1000)
+        return await running
+
+    assert failure(with_processes(main, limit=1))["kind"] == "out_of_memory"
+    (record,) = [record for record in caplog.records if "900 MB" in record.getMessage()]
+    assert (record.levelname, record.task_id) == ("WARNING", "1")
+    assert (record.job_id, record.node_id) == (task("endless", "1").job_id, task("endless", "1").node_id)
+
+
 # ── time and stops ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
