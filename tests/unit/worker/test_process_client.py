@@ -124,7 +124,7 @@ def test_a_process_that_is_killed_for_its_memory_is_a_line_in_the_log_of_the_wor
         running = asyncio.create_task(executor.execute(task("endless", "1")))
         pid = (await watched.first("1")).current
         assert executor.processes is not None
-        executor.processes.end_for_memory(pid, 900, 1000)
+        executor.processes.end_for_memory(int(pid), 900, 1000)
         return await running
 
     assert failure(with_processes(main, limit=1))["kind"] == "out_of_memory"
