@@ -415,7 +415,7 @@ def test_a_name_without_a_module_that_is_no_handler_is_explained():
     with pytest.raises(ValueError, match=r"'okk' is not an entrypoint: write 'module\.function'"):
         blocking.create_job("j", "okk")
     job = blocking.run_job_test(blocking.create_job("j", create_task(handler_task("okk"))))
-    assert "'okk': start one with the module or file that defines it (`--handlers`)" in str(job.error)
+    assert "'okk': start a worker with the module or file that defines it (`--handlers`)" in str(job.error)
 
 
 def test_a_task_can_be_pickled():

@@ -28,6 +28,7 @@ from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.sdk.command_line import data_dir_option
 from dagmaster.sdk.terminal import echo
 from dagmaster.settings import load_settings
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,7 +189,7 @@ def describe_missing_workflows(folder: pathlib.Path) -> str:
         )
     invalid = [file.name for file in _workflow_files(folder)]
     if invalid:
-        files = "1 file is" if len(invalid) == 1 else f"all {len(invalid)} files are"
+        files = "1 file is" if len(invalid) == 1 else f"all {format_count(len(invalid), 'file')} are"
         more = f" and {len(invalid) - MAX_NAMES} more" if len(invalid) > MAX_NAMES else ""
         return (
             f"none: {files} invalid in {folder}: {', '.join(invalid[:MAX_NAMES])}{more}. Correct the problems"

@@ -43,13 +43,6 @@ FROM dag_workers w JOIN dag_api_keys k ON k.key_id = w.registered_by
 WHERE w.worker_id = h.worker_id;
 CREATE INDEX dag_handlers_owner ON dag_handlers (owner) WHERE owner <> 'installation';
 
--- The other names of the installation's handlers are its own as well.
-CREATE FUNCTION dag_aliases(definition json) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN json_typeof(definition -> 'aliases') = 'array' THEN (definition -> 'aliases')::jsonb ELSE '[]' END
-$$;
-ALTER TABLE dag_handlers ADD COLUMN aliases jsonb GENERATED ALWAYS AS (dag_aliases(definition)) STORED;
-CREATE INDEX dag_handlers_aliases ON dag_handlers USING gin (aliases) WHERE owner = 'installation';
-
 -- Contracts that others than the owner published: they wait for an administrator.
 CREATE TABLE dag_handler_changes (
     name         text COLLATE "C" NOT NULL,
@@ -75,24 +68,13 @@ CREATE TABLE dag_handler_trust (
 -- its key is narrowed. The column `handlers` has those of them that it may have. NULL: a worker with a connection.
 ALTER TABLE dag_workers ADD COLUMN offered jsonb;
 
--- The installation's handlers that have an alias. A name of the installation wins over the alias of another handler.
-CREATE FUNCTION dag_names_of_alias(alias text) RETURNS SETOF text LANGUAGE sql STABLE AS $$
-    SELECT DISTINCT h.name FROM dagapp.dag_handlers h
-    WHERE h.owner = 'installation' AND h.aliases ? alias
-      AND NOT EXISTS (SELECT FROM dagapp.dag_handlers o WHERE o.name = alias AND o.owner = 'installation')
-$$;
-
--- Whether workers of a caller may have a handler: an administrator named it (in the key, or by trust in it or in the handler
--- whose alias it is), or it is the caller's own. A name with a dot is a function of the installation's code: no caller owns
--- it without an administrator. No caller owns an alias of the installation's.
+-- Whether workers of a caller may have a handler: an administrator named it (in the key, or by trust), or it is the caller's
+-- own. A name with a dot is a function of the installation's code: no caller owns it without an administrator.
 CREATE FUNCTION dag_may_have_handler(handler text, caller text, named text[]) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT handler = ANY(named)
-        OR EXISTS (SELECT FROM dagapp.dag_handler_trust t
-                   WHERE t.actor = caller
-                     AND (t.name = handler OR t.name IN (SELECT dagapp.dag_names_of_alias(handler))))
+        OR EXISTS (SELECT FROM dagapp.dag_handler_trust t WHERE t.name = handler AND t.actor = caller)
         OR coalesce((SELECT bool_and(h.owner = caller AND (h.trusted_at IS NOT NULL OR strpos(handler, '.') = 0))
                      FROM dagapp.dag_handlers h WHERE h.name = handler), false)
-           AND NOT EXISTS (SELECT FROM dagapp.dag_names_of_alias(handler))
 $$;
 
 -- A submitter has a namespace (`key:`) before its name of up to 64 characters.

@@ -1,4 +1,4 @@
-"""Add the registry of keys for secret inputs.
+"""Add the registry of keys for secret inputs, and the aliases of handlers.
 
 Revision ID: 0012
 """
