@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from dagmaster.ports.tenants import ALL_TENANTS, DEFAULT_TENANT
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -78,11 +80,23 @@ class Caller:
     limits: KeyLimits = KeyLimits()
     expires_at: float | None = None
     """When its key or token expires, if it does."""
+    tenant: str = DEFAULT_TENANT
 
     @property
     def actor(self) -> str:
-        """Return the name of the caller in its namespace: a key, a token and a user never share one."""
-        return actor_of(self.namespace, self.name)
+        """Return the name of the caller in its tenant and namespace: no two callers share one."""
+        name = actor_of(self.namespace, self.name)
+        return name if self.tenant == DEFAULT_TENANT else f"{self.tenant}/{name}"
+
+    @property
+    def sees(self) -> str:
+        """Return the tenant whose rows the caller sees: its own; an installation's administrator sees all."""
+        return ALL_TENANTS if self.is_installation_admin else self.tenant
+
+    @property
+    def is_installation_admin(self) -> bool:
+        """Return whether the caller administers the installation, and not only a tenant."""
+        return self.tenant == DEFAULT_TENANT and Scope.ADMIN in self.scopes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,10 @@ class DatabaseConfig:
     data_dir: Path | None = None
     """The data directory of an embedded server."""
 
+    role: str | None = None
+    """The role that connections take on. One whose rows depend on a tenant sees none without: see
+    `ports.tenants`."""
+
     @property
     def is_embedded(self) -> bool:
         return self.restart_embedded is not None

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
+from dagmaster.ports.tenants import DEFAULT_TENANT, MAX_TENANT
+
 MAX_KEY: Final = 128
 MAX_NAME: Final = 128
-MAX_ACTOR: Final = 80
-"""The longest name of a caller with its namespace."""
+MAX_ACTOR: Final = 80 + MAX_TENANT + 1
+"""The longest name of a caller with its tenant and namespace."""
 MAX_SUBMITTER: Final = MAX_ACTOR
 MAX_CORRELATION_ID: Final = 64
 MAX_PRIORITY: Final = 10
@@ -52,6 +54,7 @@ class JobOptions:
         None, "Your own id, stored with the job, to find it by.", "ID", max_length=MAX_CORRELATION_ID
     )
     submitted_by: str = ""
+    tenant: str = DEFAULT_TENANT
     queue: str | None = None
     """A queue that only one process serves, for all tasks of the job: see `ports.run_queues`."""
     trace_parent: str | None = None

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-ROLES: Final = ("dagmaster_orchestrator", "dagmaster_worker", "dagmaster_gateway")
+ROLES: Final = ("dagmaster_orchestrator", "dagmaster_worker", "dagmaster_api", "dagmaster_gateway")
 """The roles of a database that several users share: see docs/howto/database-roles.md."""
 
 

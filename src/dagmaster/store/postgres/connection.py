@@ -35,6 +35,7 @@ from dagmaster.errors import (
     SchemaVersionMismatch,
     StatementFailed,
 )
+from dagmaster.ports.tenants import ALL_TENANTS, is_tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -115,6 +116,9 @@ class Connection:
             }
             # asyncpg takes a session that is read-only for one on a standby, and finds no host to connect to.
             self._dsn = self._dsn.replace("target_session_attrs=read-write", "target_session_attrs=primary")
+        self._role = config.role
+        if config.role is not None:
+            settings |= {"role": config.role}
         self._settings = {"application_name": name}
         self._begin = ""
         if self._is_pooled:
@@ -137,9 +141,17 @@ class Connection:
             await self._ensure_connected()
 
     async def fetch(
-        self, query: Query, params: Mapping[str, Any], *, losses: int | None = None
+        self,
+        query: Query,
+        params: Mapping[str, Any],
+        *,
+        losses: int | None = None,
+        tenant: str | None = None,
     ) -> list[asyncpg.Record]:
-        """Run a statement and return its rows; raise `DatabaseUnavailable` if it is lost again."""
+        """Run a statement and return its rows; raise `DatabaseUnavailable` if it is lost again.
+
+        `tenant`: whose rows it sees, if the role depends on that.
+        """
         async with self._lock:
             connection = await self._ensure_connected()
             if losses not in (None, self.losses):
@@ -149,8 +161,8 @@ class Connection:
                 # Each statement is a separate transaction: after a deadlock it can simply be sent again.
                 for _ in range(DEADLOCKS):
                     with contextlib.suppress(DeadlockDetectedError):
-                        return await self._fetch(connection, sql, arguments)
-                return await self._fetch(connection, sql, arguments)
+                        return await self._fetch(connection, sql, arguments, tenant)
+                return await self._fetch(connection, sql, arguments, tenant)
             except asyncio.CancelledError:
                 # Whether the statement was executed is not known.
                 self._drop(connection)
@@ -165,18 +177,28 @@ class Connection:
         return query.sql, query.arguments(params)
 
     async def row(
-        self, query: Query, params: Mapping[str, Any], *, losses: int | None = None
+        self,
+        query: Query,
+        params: Mapping[str, Any],
+        *,
+        losses: int | None = None,
+        tenant: str | None = None,
     ) -> asyncpg.Record | None:
         """Run a statement as `fetch` does, and return its first row, if it has one."""
-        rows = await self.fetch(query, params, losses=losses)
+        rows = await self.fetch(query, params, losses=losses, tenant=tenant)
         return rows[0] if rows else None
 
     async def _fetch(
-        self, connection: asyncpg.Connection[asyncpg.Record], sql: str, arguments: list[Any]
+        self,
+        connection: asyncpg.Connection[asyncpg.Record],
+        sql: str,
+        arguments: list[Any],
+        tenant: str | None,
     ) -> list[asyncpg.Record]:
-        if not self._begin:
+        begin = self._beginning(tenant)
+        if not begin:
             return await connection.fetch(sql, *arguments)
-        await connection.execute(self._begin)
+        await connection.execute(begin)
         try:
             rows = await connection.fetch(sql, *arguments)
         except PostgresError:
@@ -186,8 +208,17 @@ class Connection:
         await connection.execute("COMMIT")
         return rows
 
+    def _beginning(self, tenant: str | None) -> str:
+        """Return what begins a transaction with settings of its own; empty if there are none.
+
+        The tenant is set for one transaction and never for the session: the next one may be of another.
+        """
+        if tenant is None:
+            return self._begin
+        return f"{self._begin or 'BEGIN'}; {set_tenant(tenant)}"
+
     async def execute_in_transaction(
-        self, statements: Sequence[tuple[Query, Mapping[str, Any]]]
+        self, statements: Sequence[tuple[Query, Mapping[str, Any]]], *, tenant: str | None = None
     ) -> list[asyncpg.Record]:
         """Run statements in one transaction; return the rows of the last."""
         rows: list[asyncpg.Record] = []
@@ -195,6 +226,7 @@ class Connection:
             connection = await self._ensure_connected()
             try:
                 async with connection.transaction():
+                    await self._set_locally(connection, tenant)
                     for query, params in statements:
                         sql, arguments = self._statement(query, params)
                         rows = await connection.fetch(sql, *arguments)
@@ -209,6 +241,7 @@ class Connection:
         after: Sequence[tuple[Query, Mapping[str, Any]]] = (),
         *,
         is_flushed: bool = False,
+        tenant: str | None = None,
     ) -> list[asyncpg.Record]:
         """Run statements, copy rows, run further statements, all in one transaction; return the last rows.
 
@@ -220,6 +253,7 @@ class Connection:
             transaction = connection.transaction()
             try:
                 await transaction.start()
+                await self._set_locally(connection, tenant)
                 if is_flushed:
                     await connection.execute("SET LOCAL synchronous_commit = on")
                 rows = await self._fetch_each(connection, before)
@@ -237,6 +271,15 @@ class Connection:
                         await transaction.rollback()
                 raise self._translate(error, before[0][0].name) from error
         return rows
+
+    async def _set_locally(self, connection: asyncpg.Connection[asyncpg.Record], tenant: str | None) -> None:
+        """Set for a transaction what it needs: the tenant, and behind a pooler the role."""
+        role = self._role if self._is_pooled else None
+        settings = [f"SET LOCAL ROLE {role}"] if role is not None else []
+        if tenant is not None:
+            settings.append(set_tenant(tenant))
+        if settings:
+            await connection.execute("; ".join(settings))
 
     async def _fetch_each(
         self,
@@ -373,6 +416,13 @@ class Connection:
     def _on_terminated(self, _connection: object) -> None:
         if self._on_disconnect is not None:
             self._on_disconnect()
+
+
+def set_tenant(tenant: str) -> str:
+    """Return the statement that makes a transaction see the rows of a tenant, or of all tenants."""
+    if tenant != ALL_TENANTS and not is_tenant(tenant):
+        raise ValueError(f"not the name of a tenant: {tenant!r}")
+    return f"SET LOCAL dagapp.tenant = '{tenant}'"
 
 
 def translate_error(error: BaseException, where: str) -> DagmasterError:

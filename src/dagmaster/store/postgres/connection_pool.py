@@ -41,12 +41,16 @@ class ReadOnlyPool:
         self._idle: list[Connection] = []
         self.connections: list[Connection] = []
 
-    async def fetch(self, query: Query, params: Mapping[str, Any]) -> list[asyncpg.Record]:
+    async def fetch(
+        self, query: Query, params: Mapping[str, Any], *, tenant: str | None = None
+    ) -> list[asyncpg.Record]:
         async with self._connection() as connection:
-            return await connection.fetch(query, params)
+            return await connection.fetch(query, params, tenant=tenant)
 
-    async def row(self, query: Query, params: Mapping[str, Any]) -> asyncpg.Record | None:
-        rows = await self.fetch(query, params)
+    async def row(
+        self, query: Query, params: Mapping[str, Any], *, tenant: str | None = None
+    ) -> asyncpg.Record | None:
+        rows = await self.fetch(query, params, tenant=tenant)
         return rows[0] if rows else None
 
     async def close(self) -> None:

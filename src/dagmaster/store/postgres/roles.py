@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from asyncpg.exceptions import (
 
 from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.ports.schema_admin import ROLES, RoleState
+from dagmaster.store.postgres.tenant_policies import apply_policies
 from dagmaster.store.postgres.worker_role import DEFINITION, PREFIX, functions
 
 if TYPE_CHECKING:
@@ -74,6 +76,12 @@ async def _apply(connection: Any, *, is_exact: bool) -> RoleState:
         return RoleState(owner=owner, user=user, created=created, missing=missing)
     grants = resources.files("dagmaster.store.postgres.migrations") / "roles.sql"
     await connection.execute(grants.read_text(encoding="utf-8"))
+    await apply_policies(connection)
+    # The owner serves requests as well, as `dagmaster dev` does: then as this role, which sees one tenant.
+    if not await connection.fetchval("SELECT pg_has_role('dagmaster_api', 'MEMBER')"):
+        with contextlib.suppress(InsufficientPrivilegeError):
+            async with connection.transaction():
+                await connection.execute("GRANT dagmaster_api TO CURRENT_USER")
     is_exact = is_exact or not await connection.fetchval(_HAS_MEMBERS)
     await _make_functions(connection, is_exact=is_exact)
     if is_exact:

@@ -1,23 +1,28 @@
--- The rights of the three roles on the tables. `dagmaster migrate` runs it after the migrations, once the roles exist: rights
+-- The rights of the roles on the tables. `dagmaster migrate` runs it after the migrations, once the roles exist: rights
 -- that a new table needs are added here, and a migration grants none. The functions of dagmaster_worker are made from its
 -- statements (worker_role.py).
 
-GRANT USAGE ON SCHEMA dagapp TO dagmaster_orchestrator, dagmaster_worker, dagmaster_gateway;
-GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dagapp TO dagmaster_orchestrator;
-GRANT EXECUTE ON FUNCTION dagapp.dag_send_batch TO dagmaster_orchestrator;
+GRANT USAGE ON SCHEMA dagapp TO dagmaster_orchestrator, dagmaster_worker, dagmaster_api, dagmaster_gateway;
+-- A server writes for its callers, and as its workers; which rows, the policies of tenant_policies.py decide.
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dagapp TO dagmaster_orchestrator, dagmaster_api;
+GRANT EXECUTE ON FUNCTION dagapp.dag_send_batch TO dagmaster_orchestrator, dagmaster_api;
+
+-- Graphs are stored by their content, and shared: nothing changes one.
+REVOKE UPDATE, DELETE ON dagapp.dag_graphs FROM dagmaster_api;
 
 -- Every service reads the version. None changes it.
-REVOKE ALL ON dagapp.alembic_version FROM dagmaster_orchestrator;
-GRANT SELECT ON dagapp.alembic_version TO dagmaster_orchestrator, dagmaster_worker, dagmaster_gateway;
+REVOKE ALL ON dagapp.alembic_version FROM dagmaster_orchestrator, dagmaster_api;
+GRANT SELECT ON dagapp.alembic_version TO dagmaster_orchestrator, dagmaster_worker, dagmaster_api, dagmaster_gateway;
 
 -- Without id and at: a service cannot choose the place and the time of an entry.
-REVOKE ALL ON dagapp.dag_audit FROM dagmaster_orchestrator;
+REVOKE ALL ON dagapp.dag_audit FROM dagmaster_orchestrator, dagmaster_api;
 GRANT SELECT, INSERT (actor, action, object_kind, object_id, request_id, details) ON dagapp.dag_audit
-    TO dagmaster_orchestrator;
+    TO dagmaster_orchestrator, dagmaster_api;
 
 GRANT SELECT ON dagapp.dag_workflows, dagapp.dag_graphs, dagapp.dag_node_states,
     dagapp.dag_task_attempts, dagapp.dag_job_events, dagapp.dag_orchestrators, dagapp.dag_workers,
-    dagapp.dag_node_batches, dagapp.dag_added_nodes, dagapp.dag_groups, dagapp.dag_dependencies
+    dagapp.dag_node_batches, dagapp.dag_added_nodes, dagapp.dag_groups, dagapp.dag_dependencies,
+    dagapp.dag_tenants, dagapp.dag_platforms, dagapp.dag_api_requests
     TO dagmaster_gateway;
 
 -- Who only shows jobs does not need their inputs (ADR 0041): every column but that one.

@@ -34,7 +34,7 @@ FROM sent
 -- Publish a version, or replace its content. Publishing the same content again changes nothing.
 INSERT INTO dag_workflows (workflow_id, version, content_hash, is_active)
 VALUES (:workflow_id, :version, :content_hash, false)
-ON CONFLICT (workflow_id, version) DO UPDATE SET content_hash = excluded.content_hash, created_at = now()
+ON CONFLICT (workflow_id, tenant, version) DO UPDATE SET content_hash = excluded.content_hash, created_at = now()
 WHERE dag_workflows.content_hash <> excluded.content_hash
 
 -- name: deactivate
