@@ -72,6 +72,7 @@ class JobRecord(
     run: int
     priority: int
     submitted_by: str
+    tenant: str
     correlation_id: str | None
     idempotency_key: str | None
     queue: str | None

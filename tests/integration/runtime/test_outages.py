@@ -32,7 +32,8 @@ from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import handler
 from dagmaster.settings import load_settings
-from dagmaster.store.postgres.connection import Connection, translate_error
+from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.connection_errors import translate_error
 from dagmaster.store.postgres.named_queries import Query
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from tests.integration.runtime.dying_world import DyingWorld

@@ -210,7 +210,7 @@ def test_a_graph_is_submitted_with_its_children_and_without_being_published():
         ("idempotency_key", "a\nb"),
         ("correlation_id", "c" * 65),
         ("correlation_id", "a\x00b"),
-        ("submitted_by", "s" * 81),
+        ("submitted_by", "s" * 114),
         ("submitted_by", "a\tb"),
         ("name", "n" * 129),
         ("name", "a\x1b[2J"),

@@ -13,6 +13,7 @@ from dagmaster.cli.render.job import detail_lines, job_line, job_status, name_wi
 from dagmaster.cli.render.text import DIM, duration, local_time, value_lines
 from dagmaster.cli.render.tree import Tree
 from dagmaster.cli.suggested_commands import format_blocking_reasons
+from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.text_format import age, format_error
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ def _remarks(job: JobDetailView) -> Iterator[str]:
     yield f"priority {job.priority}"
     if job.run > 1:
         yield f"run {job.run}"
+    if job.tenant != DEFAULT_TENANT:
+        yield f"tenant {job.tenant}"
     if job.correlation_id:
         yield f"correlation {job.correlation_id}"
     if job.parent_job_id:

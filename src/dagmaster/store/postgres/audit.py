@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 import asyncpg
 
 from dagmaster.ports.invariant_audit import AuditBatch, AuditedRows, AuditPosition, Violation
-from dagmaster.store.postgres.connection import CONNECT_SECONDS, DRIVER_ERRORS, translate_error
+from dagmaster.store.postgres.connection import CONNECT_SECONDS
+from dagmaster.store.postgres.connection_errors import DRIVER_ERRORS, translate_error
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:

@@ -8,34 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 from asyncpg.exceptions import (
-    AdminShutdownError,
     CannotConnectNowError,
     DeadlockDetectedError,
-    DiskFullError,
-    InterfaceError,
-    InternalClientError,
-    InvalidAuthorizationSpecificationError,
-    InvalidCatalogNameError,
-    InvalidSchemaNameError,
-    PostgresConnectionError,
     PostgresError,
     QueryCanceledError,
-    ReadOnlySQLTransactionError,
-    TooManyConnectionsError,
-    UndefinedFunctionError,
-    UndefinedTableError,
 )
 
-from dagmaster.errors import (
-    DagmasterError,
-    DatabaseDiskFull,
-    DatabaseReadOnly,
-    DatabaseUnavailable,
-    EmbeddedPostgresUnavailable,
-    SchemaVersionMismatch,
-    StatementFailed,
-)
+from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable
 from dagmaster.ports.tenants import ALL_TENANTS, is_tenant
+from dagmaster.store.postgres.connection_errors import DRIVER_ERRORS, LOST, translate_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,24 +28,6 @@ if TYPE_CHECKING:
     Copy = tuple[str, Sequence[str], Iterable[tuple[Any, ...]]]
     """A table, its columns, and rows to copy into it, which are read once."""
 
-_LOST: Final = (
-    OSError,
-    EOFError,
-    TimeoutError,
-    InterfaceError,
-    InternalClientError,
-    PostgresConnectionError,
-    AdminShutdownError,
-    CannotConnectNowError,
-    TooManyConnectionsError,
-)
-DRIVER_ERRORS: Final = (*_LOST, PostgresError)
-# Transient error classes: rolled back, out of resources, not in this state, stopped, read-only.
-_TRANSIENT: Final = frozenset({"25", "40", "53", "55", "57", "58"})
-STANDBY: Final = (
-    "the database accepts no changes: this is a standby, or a server that is set to read-only. Name the"
-    " primary in DAGMASTER_DATABASE_URL, or promote this one"
-)
 CONNECT_SECONDS: Final = 10.0
 COMMAND_SECONDS: Final = 60.0
 DEADLOCKS: Final = 3
@@ -397,7 +360,7 @@ class Connection:
         self._listeners[channel] = callback
 
     def _translate(self, error: BaseException, where: str) -> Exception:
-        if isinstance(error, _LOST):
+        if isinstance(error, LOST):
             if self._connection is not None and not self._connection.is_closed():
                 self._drop(self._connection)
             self._connection = None
@@ -425,52 +388,6 @@ def set_tenant(tenant: str) -> str:
     return f"SET LOCAL dagapp.tenant = '{tenant}'"
 
 
-def translate_error(error: BaseException, where: str) -> DagmasterError:
-    if isinstance(error, UndefinedTableError | InvalidSchemaNameError | UndefinedFunctionError):
-        return _translate_missing(error, where)
-    if isinstance(error, QueryCanceledError):
-        return DatabaseUnavailable(f"{where}: the database cancelled the statement: it took too long")
-    condition = _condition(error, where)
-    if condition is not None:
-        return condition
-    if isinstance(error, InvalidAuthorizationSpecificationError | InvalidCatalogNameError):
-        return DatabaseUnavailable(f"the database rejects the connection: {error}")
-    if isinstance(error, InternalClientError) or (
-        isinstance(error, InterfaceError) and not isinstance(error, ValueError)
-    ):
-        # The driver's text is about its own state when the connection was lost.
-        return DatabaseUnavailable("the connection to the database was lost")
-    if isinstance(error, _LOST):
-        reason = str(error).split("\n", 1)[0] or type(error).__name__
-        return DatabaseUnavailable(f"the database cannot be reached: {reason}")
-    # Without its detail, which shows the row: that may contain secrets.
-    message = f"{where}: {str(error).splitlines()[0]} ({getattr(error, 'sqlstate', '')})"
-    if str(getattr(error, "sqlstate", ""))[:2] in _TRANSIENT:
-        return DatabaseUnavailable(f"the database cannot execute the statement now: {message}")
-    return StatementFailed(message)
-
-
-def _condition(error: BaseException, where: str) -> DatabaseUnavailable | None:
-    """Return our error for a condition of the database that fails some calls."""
-    if isinstance(error, DiskFullError):
-        return DatabaseDiskFull(
-            "the disk of the database is full: free some space, and services continue by themselves"
-        )
-    return DatabaseReadOnly(f"{where}: {STANDBY}") if isinstance(error, ReadOnlySQLTransactionError) else None
-
-
 def _terminate_result(connecting: asyncio.Future[asyncpg.Connection[asyncpg.Record]]) -> None:
     if not connecting.cancelled() and connecting.exception() is None:
         connecting.result().terminate()
-
-
-def _translate_missing(error: PostgresError, where: str) -> DagmasterError:
-    if not isinstance(error, UndefinedFunctionError):
-        message = f"the database has no dagmaster tables ({error}): run `dagmaster migrate`"
-        return SchemaVersionMismatch(message)
-    if "dagapp.dag_worker_" in str(error):
-        return SchemaVersionMismatch(
-            "this user may not change the tables, and the database has no functions for a worker of this"
-            " version: run `dagmaster migrate` as the owner of the schema"
-        )
-    return StatementFailed(f"{where}: {str(error).splitlines()[0]} (42883)")

@@ -15,7 +15,7 @@ from asyncpg.exceptions import (
 
 from dagmaster.errors import DatabaseReadOnly, DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.ports.schema_admin import SchemaVersion
-from dagmaster.store.postgres.connection import STANDBY
+from dagmaster.store.postgres.connection_errors import STANDBY
 from dagmaster.store.postgres.named_queries import queries
 from dagmaster.text_format import format_seconds
 

@@ -304,8 +304,8 @@ FINISHED: dict[str, Any] = {"status": JobStatus.COMPLETED, "finished_at": 110.0}
             "1 to 1,000 nodes, not 1,001",
         ),
         (reads(DONE), lambda app: retry_nodes(app, "7", ["fetch"], sent_by="ada"), NodeNotRetriable, "is COMPLETED"),
-        (reads(), lambda app: cancel_job(app, "7", sent_by="x" * 81), CommandInvalid, "1 to 80"),
-        (reads(), lambda app: cancel_job(app, "7", sent_by=""), CommandInvalid, "1 to 80"),
+        (reads(), lambda app: cancel_job(app, "7", sent_by="x" * 114), CommandInvalid, "1 to 113"),
+        (reads(), lambda app: cancel_job(app, "7", sent_by=""), CommandInvalid, "1 to 113"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_before_anything_is_sent(

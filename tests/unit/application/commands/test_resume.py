@@ -409,7 +409,7 @@ def test_a_reason_shows_no_secret():
 @pytest.mark.parametrize(
     ("request_", "error", "text"),
     [
-        (ResumeRequest(sent_by=""), CommandInvalid, "1 to 80"),
+        (ResumeRequest(sent_by=""), CommandInvalid, "1 to 113"),
         (ResumeRequest(sent_by="ada", from_nodes=("tyle",)), NodeNotFound, "Did you mean 'tile'"),
         (ResumeRequest(sent_by="ada", version=7), WorkflowNotFound, "tiles"),
         (ResumeRequest(sent_by="ada", inputs={"yeer": 1}), InputsInvalid, "yeer"),
