@@ -124,7 +124,7 @@ class Api(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            openapi.complete(super().openapi())
+            openapi.complete(super().openapi(), [model for group in GROUPS for model in group.lines])
         return self.openapi_schema or {}
 
 

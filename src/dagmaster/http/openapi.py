@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
 from importlib.resources import files
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.views.json_schema import view_schemas
 from dagmaster.http import problems
+from dagmaster.http.operation_errors import Operation, add_error_responses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pydantic import BaseModel
 
 API: Final = "/api/v1"
 
@@ -26,6 +33,17 @@ OPERATION_IDS: Final = {
     ("post", "/jobs/{job_id}/nodes/retry"): "retry_nodes",
     ("post", "/jobs/{job_id}/signals/{name}"): "send_signal",
     ("get", "/events/counts"): "count_events",
+    ("get", "/tasks/finished"): "list_finished_tasks",
+    ("post", "/fleet/{service_id}/drain"): "drain_service",
+    ("post", "/fleet/{service_id}/undrain"): "undrain_service",
+    ("post", "/jobs/graph"): "submit_graph",
+    ("post", "/jobs/graph/lines"): "submit_graph_lines",
+    ("post", "/jobs/{job_id}/tasks"): "add_tasks",
+    ("post", "/jobs/{job_id}/tasks/lines"): "add_task_lines",
+    ("post", "/jobs/{job_id}/holds/{signal}/release"): "release_hold",
+    ("get", "/jobs/{job_id}/graph/tasks"): "list_graph_tasks",
+    ("get", "/jobs/{job_id}/graph/dependencies"): "list_graph_dependencies",
+    ("post", "/workflows/{workflow_id}/activate"): "activate_version",
     ("post", "/workflows"): "publish_workflow",
     ("post", "/workflows/batch"): "publish_workflows",
     ("get", "/workflows/{workflow_id}/diff"): "compare_workflow_versions",
@@ -68,6 +86,11 @@ HEADERS: Final[dict[str, Any]] = {
         "schema": {"type": "string"},
         "example": '"9b74c9897bac770ffc029102a200c5de"',
     },
+    "Link": {
+        "description": 'The next page of the list, with rel="next"; the last page has none.',
+        "schema": {"type": "string"},
+        "example": '</api/v1/jobs?limit=100&cursor=eyJqIjoxfQ>; rel="next"',
+    },
     "Location": {
         "description": "The job.",
         "schema": {"type": "string"},
@@ -106,25 +129,65 @@ _PLURALS: Final = ("s", "children")
 _SINGULAR_WORDS: Final = ("status", "progress")
 
 
-def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """Add to the document of FastAPI what it cannot derive."""
+def complete(document: dict[str, Any], lines: Iterable[type[BaseModel]] = ()) -> dict[str, Any]:
+    """Add to the document of FastAPI what it cannot derive. `lines`: the models of bodies that are lines."""
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     schemas |= _with_component_references(view_schemas()["$defs"])
     schemas |= MORE_SCHEMAS
+    for model in lines:
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
     components["headers"] = HEADERS
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     examples = json.loads(files("dagmaster.http").joinpath("examples.json").read_text(encoding="utf-8"))
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             operation["operationId"] = operation_id(method, path)
+            facts = _facts(method, path, operation)
+            if "cursor" in facts.parameters and method == "get":
+                operation["responses"]["200"]["headers"]["Link"] = {"$ref": "#/components/headers/Link"}
+            add_error_responses(operation, facts)
             _simplify_optional_body(operation.get("requestBody", {}))
             for status, answer in operation["responses"].items():
                 _drop_empty_content(answer)
                 _add_headers(answer, status)
-                _add_examples(answer, examples["answers"])
+                if "x-codes" not in answer:
+                    _add_examples(answer, examples["answers"])
             _add_examples(operation.get("requestBody", {}), examples["requests"])
+    components["responses"] = _share_responses(document)
     return document
+
+
+def _share_responses(document: dict[str, Any]) -> dict[str, Any]:
+    """Replace the error that most operations describe with a status by a reference; return these answers."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
+    for operation in operations:
+        for status, answer in operation["responses"].items():
+            if "x-codes" in answer:
+                found[status][json.dumps(answer)] += 1
+    texts = {status: counts.most_common(1)[0][0] for status, counts in found.items()}
+    for operation in operations:
+        for status, answer in operation["responses"].items():
+            if texts.get(status) == json.dumps(answer):
+                operation["responses"][status] = {"$ref": f"#/components/responses/Error{status}"}
+    return {f"Error{status}": json.loads(text) for status, text in sorted(texts.items())}
+
+
+def _facts(method: str, path: str, operation: dict[str, Any]) -> Operation:
+    return Operation(
+        method=method.upper(),
+        path=path.removeprefix(API),
+        has_caller="x-scope" in operation,
+        has_body="requestBody" in operation,
+        parameters=frozenset(
+            parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"
+        ),
+        streams=any(
+            "text/event-stream" in each.get("content", ()) for each in operation["responses"].values()
+        ),
+    )
 
 
 def operation_id(method: str, path: str) -> str:
@@ -163,7 +226,7 @@ def _drop_empty_content(answer: dict[str, Any]) -> None:
 
 def _add_headers(answer: dict[str, Any], status: str) -> None:
     names = ["X-Request-ID", "RateLimit"]
-    if status in ("default", "503"):
+    if status in ("default", "429", "503"):
         names.append("Retry-After")
     headers = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     answer["headers"] = headers | answer.get("headers", {})

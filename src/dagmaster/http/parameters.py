@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, WithJsonSchema
 
 from dagmaster.application.job_filters import parse_job_filter
 from dagmaster.application.time_points import parse_time
-from dagmaster.application.views import NodeStatus
+from dagmaster.application.views import JobStatus, NodeStatus
 from dagmaster.errors import QueryInvalid
 from dagmaster.ports.job_filter import JOB_FILTER, FilterField, JobFilter, Match
 
@@ -29,7 +30,21 @@ WorkflowId = Annotated[str, Path(max_length=64)]
 Cursor = Annotated[str | None, Query(max_length=2_000, description="`next_cursor` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="The number of items of a page.")]
 Version = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Default: the active version.")]
-Statuses = Annotated[list[str] | None, Query(max_length=20, description="Repeatable.")]
+
+
+def one_of(words: Iterable[str]) -> WithJsonSchema:
+    """Describe a text that is one of these words. Its parser checks it, and takes any case."""
+    return WithJsonSchema({"type": "string", "enum": sorted(map(str, words))})
+
+
+Statuses = Annotated[
+    list[Annotated[str, one_of(NodeStatus)]] | None,
+    Query(max_length=20, description="Repeatable; in any case."),
+]
+JobStatuses = Annotated[
+    list[Annotated[str, one_of(JobStatus)]] | None,
+    Query(max_length=20, description="Repeatable; in any case."),
+]
 Time = Annotated[
     str | None, Query(max_length=100, description="RFC 3339, a date, or an age as 90s, 15m, 2h, 1d, 1w.")
 ]
@@ -45,7 +60,7 @@ WaitSeconds = Annotated[
 
 def _annotation(one: FilterField) -> Any:
     if one.match is Match.STATUS:
-        return Statuses
+        return JobStatuses
     if one.match is Match.NUMBER:
         return Annotated[int | None, Query(ge=1, le=2**31 - 1)]
     if one.match is Match.IDS:

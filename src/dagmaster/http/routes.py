@@ -6,6 +6,7 @@ before anything else of a request is read.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -22,17 +23,17 @@ from dagmaster.authoring.inputs import read_json
 from dagmaster.errors import MediaTypeUnsupported, Problem, RequestInvalid
 from dagmaster.http.auth import authorize, need_of
 from dagmaster.http.openapi import IF_NONE_MATCH
+from dagmaster.http.operation_errors import PROBLEM
+from dagmaster.http.page_links import add_next_link
 from dagmaster.ports.api_keys import Reach, Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
+NDJSON: Final = "application/x-ndjson"
 MAX_DEPTH: Final = 128
 """Levels of a JSON body. Serializers that follow stop at about 255."""
 JOB_PARAMETER: Final = "{job_id}"
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "default": {
-        "description": "A problem (RFC 9457)",
-        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}},
-    }
+    "default": {"description": "A problem (RFC 9457)", "content": {**PROBLEM}}
 }
 
 
@@ -49,6 +50,8 @@ class Routes:
         self.router = APIRouter(route_class=StrictRoute, tags=[tag])
         self.scopes: dict[tuple[str, str], Scope | None] = {}
         self.reaches: dict[tuple[str, str], Reach] = {}
+        self.lines: list[type[Body]] = []
+        """The models of lines, of bodies that are NDJSON."""
 
     def get(self, path: str, scope: Scope | None, returns: str, **options: Any) -> Callable[[F], F]:
         """Declare a route that reads. `returns`: the name of a view, or [name] of a list."""
@@ -74,12 +77,14 @@ class Routes:
         same: Mapping[int, str] | None = None,
         headers: Sequence[str] = (),
         reach: Reach = Reach.ALL,
+        lines: type[Body] | None = None,
         **options: Any,
     ) -> Callable[[F], F]:
         """Declare a route. `reach`: what it is about; one whose path names a job is about that job.
 
-        `headers`: what its answer has in addition to every answer's, see `openapi.HEADERS`. `also`, `same`:
-        descriptions of other statuses, without a body and with the same one.
+        `lines`: what a line of its body is, if that is NDJSON and the route reads it. `headers`: what its
+        answer has in addition to every answer's, see `openapi.HEADERS`. `also`, `same`: descriptions of other
+        statuses, without a body and with the same one.
         """
         reach = Reach.JOB if JOB_PARAMETER in path else reach
         self.scopes[method, path], self.reaches[method, path] = scope, reach
@@ -105,6 +110,9 @@ class Routes:
         if "ETag" in headers:
             responses[304] = {"description": "Nothing has changed.", "headers": answer["headers"]}
             extra["parameters"] = [IF_NONE_MATCH]
+        if lines is not None:
+            self.lines.append(lines)
+            extra["requestBody"] = lines_body(lines)
         return self.router.api_route(
             path,
             methods=[method],
@@ -136,6 +144,7 @@ class StrictRoute(APIRoute):
                 message = f"unknown parameter; the parameters are: {', '.join(sorted(known)) or 'none'}"
                 raise RequestValidationError([{"loc": ("query", name), "msg": message} for name in unknown])
             response: Response = await handle(StrictRequest(request.scope, request.receive))
+            add_next_link(request, response)
             return response
 
         return handle_strictly
@@ -213,6 +222,19 @@ def _check_storable(value: Any) -> None:
             pending += [(part, depth + 1) for part in (*item.keys(), *item.values())]
         elif isinstance(item, list):
             pending += [(part, depth + 1) for part in item]
+
+
+def lines_body(line: type[Body]) -> dict[str, Any]:
+    """Return the description of a body of lines, each of which is a JSON object."""
+    examples = line.model_config.get("json_schema_extra", {})
+    assert isinstance(examples, dict)  # noqa: S101 - for mypy
+    schema = {
+        "type": "string",
+        "description": "One JSON object a line: see `x-line`. It may be compressed (Content-Encoding: gzip).",
+        "x-line": schema_of(line.__name__),
+    }
+    text = "\n".join(map(json.dumps, examples["examples"]))  # type: ignore[arg-type]
+    return {"required": True, "content": {NDJSON: {"schema": schema, "example": text}}}
 
 
 def schema_of(returns: str) -> dict[str, Any]:

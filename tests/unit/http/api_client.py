@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
@@ -13,6 +15,7 @@ from dagmaster.application.api_keys import create_key
 from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.job_watch import watch_job
 from dagmaster.application.remote_tasks import RemoteTasks
+from dagmaster.http.aliases import resolve_alias
 from dagmaster.http.app import create_app
 from dagmaster.http.services import HttpServices
 from dagmaster.ports.api_keys import Scope
@@ -25,7 +28,7 @@ from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from dagmaster.telemetry.traces import instrument_server
 from tests.patience import PATIENCE_SECONDS
-from tests.unit.application.memory_application import served_application
+from tests.unit.application.memory_application import memory_application, served_application
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -51,8 +54,54 @@ async def greet(name: str) -> dict[str, Any]:
     return {"text": f"hello {name}"}
 
 
+@cache
+def documented_codes() -> list[tuple[str, re.Pattern[str], dict[int, set[str]]]]:
+    """Return the codes of errors that each operation documents, in the order of the routes."""
+    document = create_app(memory_services(memory_application())).openapi()
+    shared = document["components"]["responses"]
+    operations = []
+    for path, methods in document["paths"].items():
+        pattern = re.compile(re.sub(r"\{\w+\}", "[^/]+", path))
+        for method, operation in methods.items():
+            answers = {
+                status: shared[answer["$ref"].rpartition("/")[2]] if "$ref" in answer else answer
+                for status, answer in operation["responses"].items()
+            }
+            codes = {
+                int(status): set(answer["x-codes"])
+                for status, answer in answers.items()
+                if "x-codes" in answer
+            }
+            operations.append((method.upper(), pattern, codes))
+    return operations
+
+
+DOCUMENTED_STATUSES = {400, 401, 403, 404, 408, 409, 412, 413, 415, 422, 429}
+
+
+def find_undocumented(response: httpx.Response) -> str:
+    """Return the error of an answer that the document of its operation does not name; empty if it does."""
+    path, method, status = (
+        resolve_alias(response.request.url.path),
+        response.request.method,
+        response.status_code,
+    )
+    for known_method, pattern, codes in documented_codes():
+        if status in DOCUMENTED_STATUSES and known_method == method and pattern.fullmatch(path):
+            code = response.json()["code"]
+            return "" if code in codes.get(status, ()) else f"{method} {path}: {status} {code}"
+    return ""
+
+
+async def check_documented(response: httpx.Response) -> None:
+    """Fail if an operation answers with an error that its document does not name."""
+    if response.status_code in DOCUMENTED_STATUSES:
+        await response.aread()
+        assert not find_undocumented(response)
+
+
 class Api:
-    """Requests with a key of some scopes."""
+    """Requests with a key of some scopes. An error that the document does not name fails the test."""
 
     def __init__(self, http: httpx.AsyncClient, services: HttpServices, app: FastAPI) -> None:
         self.http = http
@@ -125,7 +174,8 @@ async def opened_api(*handlers: Any, queues: Sequence[str] = (), **options: Any)
         app = create_app(services, *extensions)
         instrument_server(app)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        hooks = {"response": [check_documented]}
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", event_hooks=hooks) as http:
             api = Api(http, services, app)
             await api.use_key(Scope.ADMIN)
             yield api

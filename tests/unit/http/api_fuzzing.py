@@ -34,7 +34,7 @@ from dagmaster.sdk.handler_registry import Registry
 from dagmaster.settings import load_settings
 from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
 from tests.unit.application.memory_application import served_application
-from tests.unit.http.api_client import FLOW, greet, memory_services
+from tests.unit.http.api_client import FLOW, find_undocumented, greet, memory_services
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -48,6 +48,12 @@ MODES: Final = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMod
 CHECKS: Final = [content_type_conformance, response_schema_conformance]
 EXPECTED_503: Final = {"/readyz", "/health"}
 """They answer so when a part is missing, as in this world."""
+
+
+@schemathesis.serializer("application/x-ndjson")
+def write_lines(_context: Any, value: Any) -> bytes:
+    """Write a body of lines: a text, or whatever else is sent instead."""
+    return (value if isinstance(value, str) else json.dumps(value)).encode()
 
 
 @dataclass(slots=True)
@@ -184,6 +190,8 @@ class World:
                 report.failures.append(
                     f"{label}\n{answer.status_code} is no problem document: {answer.text[:500]}"
                 )
+            elif undocumented := find_undocumented(answer):
+                report.failures.append(f"{label}\nnot in the document: {undocumented}")
         else:
             try:
                 case.validate_response(Response.from_httpx(answer, verify=False), checks=CHECKS)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,13 +19,13 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from dagmaster.http.app import create_app
 from dagmaster.http.openapi import OPERATION_IDS, operation_id
+from dagmaster.http.operation_errors import ERRORS_OF_PARTS
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import finished, memory_application
 from tests.unit.http.api_client import memory_services, opened_api
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 EXAMPLES = json.loads(files("dagmaster.http").joinpath("examples.json").read_text(encoding="utf-8"))
 
@@ -95,6 +96,73 @@ def test_operations_have_names_that_make_good_methods():
     assert set(OPERATION_IDS) <= routes
 
 
+def test_operations_keep_their_names():
+    """A name is a method of generated clients. A line of the file may be added, and changed with a new API."""
+    names = {
+        f"{operation['operationId']} {method.upper()} {path}" for method, path, operation in operations()
+    }
+    known = Path(__file__).with_name("operation_names.txt").read_text(encoding="utf-8").splitlines()
+    assert set(known) <= names
+
+
+def answers_of(operation: dict[str, Any]) -> dict[str, Any]:
+    """Return the answers of an operation, those that are shared included."""
+    shared = document()["components"]["responses"]
+    return {
+        status: shared[answer["$ref"].rpartition("/")[2]] if "$ref" in answer else answer
+        for status, answer in operation["responses"].items()
+    }
+
+
+def test_errors_are_documented_with_their_codes():
+    for method, path, operation in operations():
+        answers = answers_of(operation)
+        codes = {status: answer["x-codes"] for status, answer in answers.items() if "x-codes" in answer}
+        assert "request_invalid" in codes["422"], (method, path)
+        assert ({"401", "403", "429"} <= set(codes)) == ("x-scope" in operation), (method, path)
+        assert ({"413", "415"} <= set(codes)) == ("requestBody" in operation), (method, path)
+        assert all(", ".join(names) in answers[status]["description"] for status, names in codes.items())
+    cancel = answers_of(document()["paths"]["/api/v1/jobs/{job_id}/cancel"]["post"])
+    assert "job_not_found" in cancel["404"]["x-codes"]
+    assert {"job_finished", "job_already_cancelled"} <= set(cancel["409"]["x-codes"])
+    assert "Retry-After" in cancel["429"]["headers"]
+
+
+def test_every_part_of_a_path_with_errors_is_of_a_route():
+    paths = [(method.upper(), path.removeprefix("/api/v1") + "/") for method, path, _ in operations()]
+    for part in ERRORS_OF_PARTS:
+        wanted, _, words = part.rpartition(" ")
+        assert any(f"/{words}/" in path and wanted in ("", method) for method, path in paths), part
+
+
+def test_lists_document_the_link_to_their_next_page():
+    for method, path, operation in operations():
+        parameters = {parameter["name"] for parameter in operation.get("parameters", ())}
+        if method == "get" and "200" in operation["responses"]:
+            headers = operation["responses"]["200"]["headers"]
+            assert ("Link" in headers) == ("cursor" in parameters), path
+
+
+def test_filters_with_a_closed_set_of_words_are_enums():
+    def words(path: str, name: str) -> list[str]:
+        parameters = document()["paths"][path]["get"]["parameters"]
+        (schema,) = (parameter["schema"] for parameter in parameters if parameter["name"] == name)
+        return schema["anyOf"][0]["items"]["enum"]
+
+    assert "WAITING" in words("/api/v1/jobs", "status")
+    assert "SKIPPED" in words("/api/v1/nodes", "status")
+    assert "JobResumed" in words("/api/v1/events", "type")
+
+
+def test_bodies_of_lines_are_described():
+    for path in ("/api/v1/jobs/graph/lines", "/api/v1/jobs/{job_id}/tasks/lines"):
+        content = document()["paths"][path]["post"]["requestBody"]["content"]["application/x-ndjson"]
+        line = content["schema"]["x-line"]["$ref"].rpartition("/")[2]
+        schema = {"$ref": f"#/components/schemas/{line}", "components": document()["components"]}
+        for text in content["example"].splitlines():
+            Draft202012Validator(schema).validate(json.loads(text))
+
+
 def test_headers_are_documented_where_they_are_sent():
     paths = document()["paths"]
     submit = paths["/api/v1/jobs"]["post"]
@@ -146,10 +214,13 @@ def test_an_answer_has_one_type_unless_a_parameter_chooses():
 
 
 def generate_client(folder: Path) -> Path:
-    """Let a generator make a package; return its folder. It knows no SVG: that is a text."""
+    """Let a generator make a package; return its folder. It knows neither SVG nor NDJSON."""
     (folder / "openapi.json").write_text(json.dumps(document()))
     (folder / "config.yaml").write_text(
-        "post_hooks: []\ncontent_type_overrides: {image/svg+xml: text/plain}\n"
+        "post_hooks: []\n"
+        "content_type_overrides:\n"
+        "  image/svg+xml: text/plain\n"
+        "  application/x-ndjson: application/octet-stream\n"
     )
     command = [
         sys.executable,

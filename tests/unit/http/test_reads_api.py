@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -57,13 +58,13 @@ def test_every_list_has_pages_that_follow_each_other():
             ("/api/v1/workflows", 1),
             ("/api/v1/workflows/fan/versions", 1),
         ):
-            items, cursor = [], None
-            while True:
-                page = (await api.get(path, limit=1, **({"cursor": cursor} if cursor else {}))).json()
-                items += page["items"]
-                cursor = page["next_cursor"]
-                if cursor is None:
-                    break
+            items, following = [], f"{path}?limit=1"
+            while following:
+                answer = await api.http.get(following, headers=api.headers)
+                items += answer.json()["items"]
+                cursor, link = answer.json()["next_cursor"], answer.links.get("next")
+                following = "" if link is None else link["url"]
+                assert link is None if cursor is None else f"cursor={quote(cursor)}" in following, path
             assert len(items) == total, path
         events = (await api.get(f"/api/v1/jobs/{job_id}/events", after=2, limit=1000)).json()["items"]
         assert events[0]["seq"] == 3
@@ -266,6 +267,22 @@ def test_a_server_on_an_old_schema_is_not_ready_and_says_so(monkeypatch):
         assert (health.status_code, health.json()["parts"]["schema"]["state"]) == (503, "UNHEALTHY")
         assert ready.headers["retry-after"] == health.headers["retry-after"] == "2"
         assert "0001" not in ready.text
+
+    with_api(work)
+
+
+def test_the_next_page_keeps_the_filters_of_the_request_and_shows_no_host():
+    async def work(api: Api) -> None:
+        await api.publish()
+        for name in ("a&b", "a&b", "other"):
+            await api.post("/api/v1/jobs", {"workflow_id": "hello", "name": name})
+        answer = await api.get("/api/v1/jobs", name="a&b", limit=1, status=["running", "waiting", "pending"])
+        link = answer.links["next"]["url"]
+        assert link.startswith("/api/v1/jobs?")
+        page = await api.http.get(link, headers=api.headers)
+        assert [job["name"] for job in page.json()["items"]] == ["a&b"]
+        last = await api.http.get(page.links["next"]["url"], headers=api.headers)
+        assert (last.json()["items"], "link" in last.headers) == ([], False)
 
     with_api(work)
 

@@ -31,7 +31,8 @@ from dagmaster.application.database_admin import (
     schema_state,
 )
 from dagmaster.application.job_lookup import find_job
-from dagmaster.http.parameters import MAX_ID, Cursor, Limit
+from dagmaster.http.page_links import PageAnswer
+from dagmaster.http.parameters import MAX_ID, Cursor, Limit, one_of
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import Admin, App, Origin, Services
 from dagmaster.ports.api_keys import KeyLimits, Scope
@@ -69,7 +70,9 @@ class KeyBody(LimitsBody):
     """A key to create."""
 
     name: str = Field(min_length=1, max_length=MAX_NAME, description="The submitter of what it is used for.")
-    scopes: list[str] = Field(min_length=1, max_length=5, examples=[["submit", "read"]])
+    scopes: list[Annotated[str, one_of(Scope)]] = Field(
+        min_length=1, max_length=5, examples=[["submit", "read"]]
+    )
     days: float | None = Field(default=None, gt=0, le=MAX_DAYS, description="How long it is valid.")
 
 
@@ -100,7 +103,7 @@ async def create(services: Services, origin: Origin, body: KeyBody) -> JSONRespo
 @routes.get("/keys", Scope.ADMIN, "ApiKeyViewPage")
 async def keys(services: Services, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List keys, newest first, without their secrets."""
-    return JSONResponse((await list_keys(services.keys, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_keys(services.keys, cursor=cursor, limit=limit))
 
 
 @routes.get("/keys/sessions", Scope.ADMIN, "[BrowserSessionView]")
@@ -145,9 +148,7 @@ async def audit_trail(
 ) -> JSONResponse:
     """List what callers changed, newest first."""
     audit_filter = AuditFilter(actor=actor, action=action, object_kind=object_kind, object_id=object_id)
-    return JSONResponse(
-        (await list_changes(services.audit, audit_filter, cursor=cursor, limit=limit)).to_dict()
-    )
+    return PageAnswer(await list_changes(services.audit, audit_filter, cursor=cursor, limit=limit))
 
 
 @routes.get("/admin/schema", Scope.ADMIN, "SchemaView")
@@ -183,7 +184,7 @@ async def invariants(
     """
     if job_id is not None:
         job_id = (await find_job(app, job_id)).job_id
-    return JSONResponse((await audit_batch(admin, job_id=job_id, cursor=cursor)).to_dict())
+    return PageAnswer(await audit_batch(admin, job_id=job_id, cursor=cursor))
 
 
 @routes.post("/admin/metrics/rebuild", Scope.ADMIN, "MetricRebuildView")

@@ -21,10 +21,21 @@ from dagmaster.application.queries.log_lines import list_log_lines
 from dagmaster.errors import QueryInvalid
 from dagmaster.http.attachments import text_attachment
 from dagmaster.http.event_stream import EventStream
-from dagmaster.http.parameters import Cursor, JobId, Limit, NodeId, NodeIds, Time, parse_optional_time
+from dagmaster.http.page_links import PageAnswer
+from dagmaster.http.parameters import (
+    Cursor,
+    JobId,
+    Limit,
+    NodeId,
+    NodeIds,
+    Time,
+    one_of,
+    parse_optional_time,
+)
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import App
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.audit_events import EventType
 
 routes = Routes("events")
 Attempt = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
@@ -51,14 +62,14 @@ async def events(
     page = await list_events(
         app, job_id, after=after, node_ids=node_id or None, with_children=children, cursor=cursor, limit=limit
     )
-    return JSONResponse(page.to_dict())
+    return PageAnswer(page)
 
 
 @routes.get("/events", Scope.READ, "EventViewPage")
 async def events_across_jobs(
     app: App,
     type: Annotated[  # noqa: A002 - its name
-        list[str] | None, Query(max_length=50, description="Repeatable.")
+        list[Annotated[str, one_of(EventType)]] | None, Query(max_length=50, description="Repeatable.")
     ] = None,
     since: Time = None,
     cursor: Cursor = None,
@@ -66,9 +77,7 @@ async def events_across_jobs(
 ) -> JSONResponse:
     """List events across jobs, newest first."""
     after = parse_optional_time("since", since)
-    return JSONResponse(
-        (await recent_events(app, types=type or (), since=after, cursor=cursor, limit=limit)).to_dict()
-    )
+    return PageAnswer(await recent_events(app, types=type or (), since=after, cursor=cursor, limit=limit))
 
 
 @routes.get("/events/counts", Scope.READ, "EventCountsView")
@@ -153,7 +162,7 @@ async def lines(
         cursor=cursor,
         limit=limit,
     )
-    return JSONResponse(page.to_dict())
+    return PageAnswer(page)
 
 
 @routes.get("/jobs/{job_id}/logs/text", Scope.READ, "LogText", media_type="text/plain")
@@ -193,5 +202,5 @@ async def _logs(
     # Also before a stream begins: what does not exist is an error, not an empty stream.
     page = await list_logs(app, job_id, **chosen, limit=1 if follow else limit, newest_first=newest_first)
     if not follow:
-        return JSONResponse(page.to_dict())
+        return PageAnswer(page)
     return EventStream(request, stream_logs(app, job_id, **chosen))

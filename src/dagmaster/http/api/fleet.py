@@ -15,6 +15,7 @@ from dagmaster.application.queries.fleet import (
     list_workers,
     orchestrator_status,
 )
+from dagmaster.http.page_links import PageAnswer
 from dagmaster.http.parameters import Cursor, Limit
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller, Services
@@ -73,16 +74,16 @@ async def status(app: App) -> JSONResponse:
 @routes.get("/orchestrators", Scope.READ, "OrchestratorViewPage")
 async def orchestrators(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List orchestrators that are alive or stopped within the last hour, by id."""
-    return JSONResponse((await list_orchestrators(app, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_orchestrators(app, cursor=cursor, limit=limit))
 
 
 @routes.get("/workers", Scope.READ, "WorkerViewPage")
 async def workers(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List workers that are alive or stopped within the last hour, by id."""
-    return JSONResponse((await list_workers(app, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_workers(app, cursor=cursor, limit=limit))
 
 
 @routes.get("/queues", Scope.READ, "QueueViewPage")
 async def queues(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List queues with tasks by name, and how many workers serve each."""
-    return JSONResponse((await list_queues(app, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_queues(app, cursor=cursor, limit=limit))

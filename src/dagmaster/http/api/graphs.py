@@ -10,7 +10,7 @@ import zlib
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from fastapi import Query
-from pydantic import Field, ValidationError, create_model
+from pydantic import ConfigDict, Field, ValidationError, create_model
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -36,8 +36,9 @@ from dagmaster.errors import (
 from dagmaster.http.api.submissions import IdempotencyKey, one_key
 from dagmaster.http.api.tasks import Digits
 from dagmaster.http.job_options import OptionsBody
+from dagmaster.http.page_links import PageAnswer
 from dagmaster.http.parameters import MAX_ID, Cursor, JobId, WaitSeconds
-from dagmaster.http.routes import Body, Routes, parse_json
+from dagmaster.http.routes import NDJSON, Body, Routes, parse_json
 from dagmaster.http.services import App, Caller, Compiler
 from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.ports.api_keys import Scope
@@ -55,7 +56,6 @@ MAX_TASKS: Final = 1_000
 """The most tasks of a JSON body: more are sent as lines."""
 MAX_LINES_BYTES: Final = 256 * 1024 * 1024
 """The largest graph, decompressed."""
-NDJSON: Final = "application/x-ndjson"
 GraphLimit = Annotated[int, Query(ge=1, le=MAX_LISTED, description="The number of items of a page.")]
 Path = list[str | int]
 Text = Annotated[str, Field(max_length=200)]
@@ -188,6 +188,47 @@ class GraphJob(OptionsBody):
     name: str = Field(min_length=1, max_length=MAX_NAME)
 
 
+class PartLine(Body):
+    """A line of a part of a graph: one of these keys.
+
+    `known`: the id and the node id of a task or a group of the job that others refer to.
+    """
+
+    task: TaskBody | None = None
+    group: GroupBody | None = None
+    dependency: DependencyBody | None = None
+    known: list[str] | None = Field(default=None, min_length=2, max_length=2)
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "minProperties": 1,
+            "maxProperties": 1,
+            "examples": [
+                {"task": {"id": "1", "definition": {"handler": "myapp.extract", "queue": "cpu"}}},
+                {"task": {"id": "2", "definition": {"handler": "myapp.load", "queue": "cpu"}}},
+                {"dependency": {"previous_id": "1", "next_id": "2"}},
+            ],
+        }
+    )
+
+
+class GraphLine(PartLine):
+    """A line of a job with its graph: the first one has the key `job`, all others one of the other keys."""
+
+    job: GraphJob | None = None
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "minProperties": 1,
+            "maxProperties": 1,
+            "examples": [
+                {"job": {"name": "nightly"}},
+                {"task": {"id": "1", "definition": {"handler": "myapp.extract", "queue": "cpu"}}},
+            ],
+        }
+    )
+
+
 class GraphJobBody(GraphJob):
     """A job with its graph."""
 
@@ -204,7 +245,7 @@ async def submit(
     return await _submit(app, caller.actor, body, builder.finish(), idempotency_key)
 
 
-@routes.post("/jobs/graph/lines", Scope.ADMIN, "SubmitResult", 202, headers=["Location"])
+@routes.post("/jobs/graph/lines", Scope.ADMIN, "SubmitResult", 202, headers=["Location"], lines=GraphLine)
 async def submit_lines(
     app: App, caller: Caller, compiler: Compiler, request: Request, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
@@ -229,7 +270,7 @@ async def add(
     return JSONResponse(view.to_dict())
 
 
-@routes.post("/jobs/{job_id}/tasks/lines", Scope.ADMIN, "AddedNodesView")
+@routes.post("/jobs/{job_id}/tasks/lines", Scope.ADMIN, "AddedNodesView", lines=PartLine)
 async def add_lines(
     app: App,
     caller: Caller,
@@ -264,7 +305,7 @@ async def tasks(
 ) -> JSONResponse:
     """List the tasks of a job that were built in code, without their results."""
     page = await list_graph_tasks(app, job_id, node_id=node_id, cursor=cursor, limit=limit)
-    return JSONResponse(page.to_dict())
+    return PageAnswer(page)
 
 
 @routes.get("/jobs/{job_id}/graph/dependencies", Scope.READ, "GraphDependencyViewPage")
@@ -272,7 +313,7 @@ async def dependencies(
     app: App, job_id: JobId, cursor: Cursor = None, limit: GraphLimit = 1_000
 ) -> JSONResponse:
     """List the dependencies of a job between tasks and groups that were built in code."""
-    return JSONResponse((await list_dependencies(app, job_id, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_dependencies(app, job_id, cursor=cursor, limit=limit))
 
 
 @routes.get("/tasks/{task_id}", Scope.READ, "GraphTaskView")

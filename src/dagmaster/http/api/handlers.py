@@ -13,6 +13,7 @@ from dagmaster.application.commands.handler_tests import MAX_WAIT_SECONDS, run_h
 from dagmaster.application.commands.handler_trust import distrust_handler, trust_handler
 from dagmaster.application.queries.handlers import find_handler, list_handlers
 from dagmaster.http.etags import with_etag
+from dagmaster.http.page_links import PageAnswer
 from dagmaster.http.parameters import Cursor, Limit
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller
@@ -60,7 +61,7 @@ class TrustBody(Body):
 @routes.get("/handlers", Scope.READ, "HandlerViewPage", reach=Reach.OPEN)
 async def handlers(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List the handlers that workers have published, by name."""
-    return JSONResponse((await list_handlers(app, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_handlers(app, cursor=cursor, limit=limit))
 
 
 @routes.get("/handlers/{name}", Scope.READ, "HandlerView", headers=["ETag"], reach=Reach.OPEN)

@@ -25,6 +25,7 @@ from dagmaster.application.views.jobs import JobDetailView
 from dagmaster.errors import QueryInvalid
 from dagmaster.http.attachments import json_attachment
 from dagmaster.http.etags import with_etag
+from dagmaster.http.page_links import PageAnswer
 from dagmaster.http.parameters import Cursor, JobId, Jobs, Limit
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import App
@@ -40,7 +41,7 @@ MAX_CHILDREN: Final = 10_000
 @routes.get("/jobs", Scope.READ, "JobViewPage", reach=Reach.JOBS)
 async def jobs(app: App, job_filter: Jobs, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List jobs, newest first."""
-    return JSONResponse((await list_jobs(app, job_filter, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_jobs(app, job_filter, cursor=cursor, limit=limit))
 
 
 @routes.get("/stats", Scope.READ, "CountsView", reach=Reach.JOBS)
@@ -61,7 +62,7 @@ async def lookup(
     if (correlation_id is None) == (idempotency_key is None):
         raise QueryInvalid("name a correlation_id or an idempotency_key, one of them")
     job_filter = JobFilter(correlation_id=correlation_id, idempotency_key=idempotency_key)
-    return JSONResponse((await list_jobs(app, job_filter, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_jobs(app, job_filter, cursor=cursor, limit=limit))
 
 
 @routes.get("/jobs/{job_id}", Scope.READ, "JobDetailView")
@@ -99,7 +100,7 @@ async def why(app: App, job_id: JobId) -> JSONResponse:
 @routes.get("/jobs/{job_id}/commands", Scope.READ, "CommandViewPage")
 async def commands(app: App, job_id: JobId, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List the commands to a job that no orchestrator has processed."""
-    return JSONResponse((await list_pending_commands(app, job_id, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_pending_commands(app, job_id, cursor=cursor, limit=limit))
 
 
 @routes.get("/jobs/{job_id}/footprints", Scope.READ, "FootprintsView", media_type="application/geo+json")
@@ -111,7 +112,7 @@ async def footprints(
 ) -> JSONResponse:
     """Show where the children of a job's fan-outs are, as GeoJSON."""
     view = await job_footprints(app, job_id, cursor=cursor, limit=limit)
-    return JSONResponse(view.to_dict(), media_type="application/geo+json")
+    return PageAnswer(view, media_type="application/geo+json")
 
 
 @routes.get("/jobs/{job_id}/graph", Scope.READ, "GraphView", headers=["ETag"])
@@ -128,7 +129,7 @@ async def timeline(
     limit: Annotated[int, Query(ge=1, le=MAX_TIMELINE)] = MAX_TIMELINE,
 ) -> JSONResponse:
     """Show when the attempts of a job were queued, started and finished, in columns."""
-    return JSONResponse((await job_timeline(app, job_id, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await job_timeline(app, job_id, cursor=cursor, limit=limit))
 
 
 def _check_children(view: JobDetailView) -> None:

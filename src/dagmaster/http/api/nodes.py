@@ -21,6 +21,7 @@ from dagmaster.application.queries.nodes import (
 )
 from dagmaster.application.views import AttemptStatus
 from dagmaster.http.attachments import json_attachment
+from dagmaster.http.page_links import PageAnswer
 from dagmaster.http.parameters import (
     MAX_ID,
     Cursor,
@@ -54,7 +55,7 @@ async def nodes_of_job(
     """List the nodes of a job that have started, with children of fan-outs."""
     job = await find_job(app, job_id)
     node_filter = NodeFilter(job_id=job.job_id, statuses=parse_node_statuses(status), top_level=top_level)
-    return JSONResponse((await list_nodes(app, node_filter, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_nodes(app, node_filter, cursor=cursor, limit=limit))
 
 
 @routes.get("/jobs/{job_id}/nodes/{node_id}", Scope.READ, "NodeDetailView")
@@ -82,7 +83,7 @@ async def children(
     page = await list_children(
         app, job_id, node_id, statuses=parse_node_statuses(status), cursor=cursor, limit=limit
     )
-    return JSONResponse(page.to_dict())
+    return PageAnswer(page)
 
 
 @routes.get("/jobs/{job_id}/nodes/{node_id}/attempts", Scope.READ, "AttemptViewPage")
@@ -90,7 +91,7 @@ async def attempts(
     app: App, job_id: JobId, node_id: NodeId, cursor: Cursor = None, limit: Limit = 100
 ) -> JSONResponse:
     """List the attempts at a node, newest first."""
-    return JSONResponse((await list_attempts(app, job_id, node_id, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_attempts(app, job_id, node_id, cursor=cursor, limit=limit))
 
 
 @routes.get("/jobs/{job_id}/nodes/{node_id}/progress", Scope.READ, "NodeProgressReportView")
@@ -117,7 +118,7 @@ async def nodes(
     """List nodes across jobs, newest job first."""
     statuses = parse_node_statuses(status)
     node_filter = NodeFilter(statuses=statuses, workflow_id=workflow_id, top_level=top_level)
-    return JSONResponse((await list_nodes(app, node_filter, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_nodes(app, node_filter, cursor=cursor, limit=limit))
 
 
 @routes.get("/tasks", Scope.READ, "TaskViewPage")
@@ -135,7 +136,7 @@ async def tasks(
     task_filter = TaskFilter(
         queue=queue, worker_id=worker_id, job_id=job_id, handler=handler, is_claimed=is_claimed
     )
-    return JSONResponse((await list_tasks(app, task_filter, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_tasks(app, task_filter, cursor=cursor, limit=limit))
 
 
 @routes.get("/tasks/finished", Scope.READ, "AttemptViewPage")
@@ -160,4 +161,4 @@ async def finished_tasks(
         statuses=frozenset(status or ()),
         since=parse_optional_time("since", since),
     )
-    return JSONResponse((await list_finished_tasks(app, task_filter, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_finished_tasks(app, task_filter, cursor=cursor, limit=limit))

@@ -22,6 +22,7 @@ from dagmaster.application.queries.workflows import (
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.diagram.diagram import svg
 from dagmaster.http.etags import with_etag
+from dagmaster.http.page_links import PageAnswer
 from dagmaster.http.parameters import Cursor, Limit, Version, WorkflowId
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Compiler
@@ -63,7 +64,7 @@ async def workflows(
     limit: Limit = 100,
 ) -> JSONResponse:
     """List published workflows by id."""
-    return JSONResponse((await list_workflows(app, tag=tag, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_workflows(app, tag=tag, cursor=cursor, limit=limit))
 
 
 @routes.get("/workflows/{workflow_id}", Scope.READ, "WorkflowDetailView", headers=["ETag"], reach=Reach.OPEN)
@@ -77,7 +78,7 @@ async def versions(
     app: App, workflow_id: WorkflowId, cursor: Cursor = None, limit: Limit = 100
 ) -> JSONResponse:
     """List the versions of a workflow, oldest first."""
-    return JSONResponse((await list_versions(app, workflow_id, cursor=cursor, limit=limit)).to_dict())
+    return PageAnswer(await list_versions(app, workflow_id, cursor=cursor, limit=limit))
 
 
 @routes.get(
