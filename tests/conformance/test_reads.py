@@ -257,6 +257,8 @@ async def test_every_field_filters(world):
     ]
     assert await ids(reader, **fields, statuses=frozenset({JobStatus.FAILED})) == []
     assert await reader.newest_job_id() == theirs
+    assert await reader.newest_job_id(submitted_by="ada") == mine
+    assert await reader.newest_job_id(submitted_by="nobody") is None
     assert await reader.child_jobs(parent) == {"a": (child.id, JobStatus.PENDING)}
     # By default a job has the name of its workflow, and no submitter.
     assert set(await ids(reader, name=ONE.workflow_id)) == {parent, child.id}

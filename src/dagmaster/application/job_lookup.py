@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.application.access import narrow, reaches
+from dagmaster.application.access import reaches
 from dagmaster.errors import DagmasterError, JobNotFound
-from dagmaster.ports.job_filter import JobFilter
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
@@ -17,27 +16,26 @@ SHOWN_BYTES: Final = 4 * 1024 * 1024
 gigabytes."""
 
 LAST: Final = "last"
-"""Stands for the newest job that is not a child job."""
+"""Stands for the newest job that is not a child job; of a caller with a key or token, its own newest."""
 
 
 async def find_job(app: Application, job_id: str | None) -> JobRecord:
-    """Return a job by its id; the newest one for None or `last`. Raise `JobNotFound` if it does not exist."""
+    """Return a job by its id; the newest one for None or `last`. Raise `JobNotFound` if it does not exist.
+
+    A caller's newest job is its own: a server has many callers, and nobody cancels the job of another by
+    `last`.
+    """
     if job_id in (None, LAST):
-        job_id = await _newest_job_id(app)
-    if job_id is None:
-        raise JobNotFound("there is no job yet")
+        actor = None if app.caller is None else app.caller.actor
+        job_id = await app.read.newest_job_id(submitted_by=actor)
+        if job_id is None:
+            none = "there is no job yet" if actor is None else f"{actor} has submitted no job"
+            raise JobNotFound(none)
     record = await app.read.job(job_id) if job_id.isascii() and job_id.isdigit() else None
     if record is None or not reaches(app.caller, record.submitted_by):
         is_own = app.caller is not None and app.caller.limits.is_own
         raise JobNotFound(f"there is no job {job_id!r}{' that this key submitted' if is_own else ''}")
     return record
-
-
-async def _newest_job_id(app: Application) -> str | None:
-    if app.caller is None or not app.caller.limits.is_own:
-        return await app.read.newest_job_id()
-    records = await app.read.jobs(narrow(app.caller, JobFilter()), limit=1)
-    return records[0].job_id if records else None
 
 
 async def load_value(app: Application, value: Any, ref: str | None, *, max_bytes: int | None = None) -> Any:

@@ -19,7 +19,7 @@ from dagmaster.application.browser_sessions import (
     start_session,
     take_login_link,
 )
-from dagmaster.application.job_lookup import find_job
+from dagmaster.application.job_lookup import LAST, find_job
 from dagmaster.application.shared_calls import SharedCalls
 from dagmaster.errors import ApiKeyRejected, Category, DagmasterError, DatabaseUnavailable, TokenRejected
 from dagmaster.http.origins import is_own_fetch
@@ -276,16 +276,16 @@ async def authorize(request: Request, need: Need, credential: Credential | None 
     """Find the caller of a request, for the route; raise why it may not use the route.
 
     Every route with a scope passes here. Of a caller that reaches only its own jobs, the job that the path
-    names must be one of these; `last` is its newest one, and stays so.
+    names must be one of these. `last` is the newest one that the caller submitted, and stays so.
     """
     caller = await find_allowed(request, credential or credential_of(request), need)
-    if need.reach is Reach.JOB and caller.limits.is_own:
-        job_id = await find_own_job(request, caller, request.path_params["job_id"])
+    if need.reach is Reach.JOB and (caller.limits.is_own or request.path_params["job_id"] == LAST):
+        job_id = await find_reached_job(request, caller, request.path_params["job_id"])
         request.scope["path_params"] = {**request.path_params, "job_id": job_id}
     request.state.caller, request.state.need = caller, need
 
 
-async def find_own_job(connection: HTTPConnection, caller: Caller, job_id: str) -> str:
+async def find_reached_job(connection: HTTPConnection, caller: Caller, job_id: str) -> str:
     """Return the id of a job that a caller reaches; raise `JobNotFound`."""
     services: HttpServices = connection.app.state.services
     app = services.application.on_behalf_of(ChangeOrigin(actor=caller.actor), caller)

@@ -13,7 +13,7 @@ from dagmaster.application.log_streams import stream_with_logs
 from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.application.stream_messages import EndReason, StreamMessage
 from dagmaster.errors import Category, DagmasterError
-from dagmaster.http.auth import Credential, Need, check_again, find_allowed, find_own_job
+from dagmaster.http.auth import Credential, Need, check_again, find_allowed, find_reached_job
 from dagmaster.http.event_stream import abort_connection
 from dagmaster.http.origins import is_own_origin
 from dagmaster.http.parameters import MAX_ID
@@ -88,8 +88,7 @@ async def _serve(socket: WebSocket, job_id: str) -> None:
         hello = Hello.model_validate_json(await _first_text(socket))
     credential = Credential(hello.key)
     caller = await find_allowed(socket, credential, _NEED)
-    if caller.limits.is_own:
-        job_id = await find_own_job(socket, caller, job_id)
+    job_id = await find_reached_job(socket, caller, job_id)
     with live.sessions.admit(caller.key_id):
         record = await live.jobs.find(job_id)
         messages = live.jobs.stream(record, hello.last_event_id)

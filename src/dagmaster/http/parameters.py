@@ -20,7 +20,9 @@ _DIGITS = r"^[0-9]{1,19}$"
 MAX_ID = 300
 """The longest id of a node: a child of a fan-out of a fan-out has all their names."""
 
-JobId = Annotated[str, Path(max_length=20, description="The id of a job; `last`: the newest one.")]
+JobId = Annotated[
+    str, Path(max_length=20, description="The id of a job; `last`: the newest one that the caller submitted.")
+]
 NodeId = Annotated[str, Path(max_length=MAX_ID)]
 NodeIds = Annotated[
     list[Annotated[str, Query(max_length=MAX_ID)]] | None,

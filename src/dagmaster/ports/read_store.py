@@ -129,8 +129,8 @@ class ReadStore(Protocol):
     async def job(self, job_id: str) -> JobRecord | None:
         """Return one job with its inputs and result."""
 
-    async def newest_job_id(self) -> str | None:
-        """Return the id of the newest job that is not a child job."""
+    async def newest_job_id(self, *, submitted_by: str | None = None) -> str | None:
+        """Return the id of the newest job that is not a child job: of all, or of one submitter."""
 
     async def newest_jobs(self, workflow_ids: Collection[str]) -> list[JobRecord]:
         """Return the newest job of each of these workflows that has one, newest first."""

@@ -210,8 +210,9 @@ class FakeReadStore:
         self.reads.append(f"job {job_id}")
         return next((job for job in self.records if job.job_id == job_id), None)
 
-    async def newest_job_id(self) -> str | None:
-        return max((job.job_id for job in self.records if job.parent_job_id is None), key=int, default=None)
+    async def newest_job_id(self, *, submitted_by: str | None = None) -> str | None:
+        jobs = (job for job in self.records if submitted_by in (None, job.submitted_by))
+        return max((job.job_id for job in jobs if job.parent_job_id is None), key=int, default=None)
 
     async def job_counts(self, job_filter: Any) -> dict[JobStatus, int]:
         self.filters.append(job_filter)

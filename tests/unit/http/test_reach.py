@@ -262,6 +262,30 @@ def test_a_key_with_submit_reads_its_own_jobs_and_only_these():
     asyncio.run(main())
 
 
+def test_the_last_job_is_the_newest_that_the_caller_submitted_whatever_its_key_reaches():
+    async def main() -> None:
+        async with opened_api() as api:
+            mine, theirs = await two_jobs(api)
+            for name, expected in (("own", mine), ("ada", theirs)):
+                await api.use_key(Scope.OPERATE, Scope.READ, name=name)
+                await api.until(expected, "WAITING")
+                shown = await api.get("/api/v1/jobs/last")
+                assert shown.json()["job_id"] == expected, name
+                approved = await api.post("/api/v1/jobs/last/nodes/ask/approve")
+                assert approved.json()["job_id"] == expected, name
+                events = await api.http.get("/api/v1/jobs/last/stream", headers=api.headers)
+                assert f'"job_id":"{expected}"' in events.text.replace(" ", ""), name
+            await api.use_key(Scope.ADMIN, name="newcomer")
+            for answer in (
+                await api.get("/api/v1/jobs/last/why"),
+                await api.post("/api/v1/jobs/last/cancel"),
+            ):
+                assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")
+                assert "key:newcomer has submitted no job" in answer.json()["detail"]
+
+    asyncio.run(main())
+
+
 def test_a_key_submits_only_the_workflows_to_which_it_is_narrowed():
     async def main() -> None:
         async with opened_api() as api:

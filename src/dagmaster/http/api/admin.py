@@ -174,7 +174,7 @@ async def invariants(
     admin: Admin,
     app: App,
     job_id: Annotated[
-        str | None, Query(max_length=20, description="Only of this job; `last`: the newest one.")
+        str | None, Query(max_length=20, description="Only of this job; `last`: the caller's newest one.")
     ] = None,
     cursor: Cursor = None,
 ) -> JSONResponse:

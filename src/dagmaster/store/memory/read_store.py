@@ -104,8 +104,9 @@ class MemoryReadStore:
         job = self._database.jobs.get(job_id)
         return None if job is None else job_record(self._database, job, with_values=True)
 
-    async def newest_job_id(self) -> str | None:
-        return next((job.new.id for job in self._visible_jobs() if job.new.parent is None), None)
+    async def newest_job_id(self, *, submitted_by: str | None = None) -> str | None:
+        jobs = (job.new for job in self._visible_jobs() if job.new.parent is None)
+        return next((job.id for job in jobs if submitted_by in (None, job.submitted_by)), None)
 
     async def newest_jobs(self, workflow_ids: Collection[str]) -> list[JobRecord]:
         newest: dict[str, StoredJob] = {}

@@ -128,8 +128,9 @@ class PostgresReadStore:
         row = None if number is None else await self.pool.row(job_query(), {"job_id": number})
         return None if row is None else job_record(row)
 
-    async def newest_job_id(self) -> str | None:
-        row = await self.pool.row(_SQL["newest_job"], {})
+    async def newest_job_id(self, *, submitted_by: str | None = None) -> str | None:
+        query = _SQL["newest_job" if submitted_by is None else "newest_job_of_submitter"]
+        row = await self.pool.row(query, {} if submitted_by is None else {"submitted_by": submitted_by})
         return None if row is None else str(row["id"])
 
     async def newest_jobs(self, workflow_ids: Collection[str]) -> list[JobRecord]:

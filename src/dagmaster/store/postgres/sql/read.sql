@@ -14,6 +14,12 @@ SELECT dag_compatible_from() AS revision
 -- The newest job that is neither a child job nor hidden.
 SELECT id FROM dag_jobs WHERE parent_job_id IS NULL AND NOT is_hidden ORDER BY id DESC LIMIT 1
 
+-- name: newest_job_of_submitter
+-- The same of one submitter; the index has only jobs that have one.
+SELECT id FROM dag_jobs
+WHERE submitted_by = :submitted_by::text AND submitted_by <> '' AND parent_job_id IS NULL AND NOT is_hidden
+ORDER BY id DESC LIMIT 1
+
 -- name: definition
 -- A stored graph.
 SELECT definition FROM dag_graphs WHERE content_hash = :content_hash
