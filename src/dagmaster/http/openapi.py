@@ -161,13 +161,13 @@ def complete(document: dict[str, Any], lines: Iterable[type[BaseModel]] = ()) ->
 
 def _share_responses(document: dict[str, Any]) -> dict[str, Any]:
     """Replace the error that most operations describe with a status by a reference; return these answers."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
     operations = [operation for methods in document["paths"].values() for operation in methods.values()]
     for operation in operations:
         for status, answer in operation["responses"].items():
             if "x-codes" in answer:
-                found[status][json.dumps(answer)] += 1
-    texts = {status: counts.most_common(1)[0][0] for status, counts in found.items()}
+                counts[status][json.dumps(answer)] += 1
+    texts = {status: each.most_common(1)[0][0] for status, each in counts.items()}
     for operation in operations:
         for status, answer in operation["responses"].items():
             if texts.get(status) == json.dumps(answer):

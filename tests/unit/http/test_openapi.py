@@ -147,7 +147,8 @@ def test_filters_with_a_closed_set_of_words_are_enums():
     def words(path: str, name: str) -> list[str]:
         parameters = document()["paths"][path]["get"]["parameters"]
         (schema,) = (parameter["schema"] for parameter in parameters if parameter["name"] == name)
-        return schema["anyOf"][0]["items"]["enum"]
+        enum: list[str] = schema["anyOf"][0]["items"]["enum"]
+        return enum
 
     assert "WAITING" in words("/api/v1/jobs", "status")
     assert "SKIPPED" in words("/api/v1/nodes", "status")

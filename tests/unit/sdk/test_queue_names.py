@@ -22,7 +22,7 @@ from dagmaster import (
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.cli.commands.services import worker
 from dagmaster.errors import HandlerInvalid, SettingsInvalid, WorkflowInvalid
-from dagmaster.http.api.graphs import TaskDefinition
+from dagmaster.http.api.graph_bodies import TaskDefinition
 from dagmaster.http.api.tasks import Queue
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_RULE, is_queue_name
 from dagmaster.settings import load_settings
