@@ -24,8 +24,14 @@ from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.read_store import NodeFilter
 from dagmaster.ports.tasks import NewTask
 from dagmaster.ports.turn_records import TaskResult, TurnCommit, Withdrawal
-from dagmaster.store.postgres import client_store, remote_workers, turn_statement, worker_role, worker_store
 from dagmaster.store.postgres import connection as connection_module
+from dagmaster.store.postgres import (
+    remote_workers,
+    submit_statement,
+    turn_statement,
+    worker_role,
+    worker_store,
+)
 from dagmaster.store.postgres.audit_trail import entries_query
 from dagmaster.store.postgres.job_list import JobQuery, job_query, jobs_query, newest_jobs_query
 from dagmaster.store.postgres.named_queries import (
@@ -37,6 +43,7 @@ from dagmaster.store.postgres.named_queries import (
     value_parameters,
 )
 from dagmaster.store.postgres.node_list import NodeQuery, keyed_nodes_query, nodes_query
+from dagmaster.store.postgres.request_store import requests_query
 from tests.conformance.jobs import ONE
 from tests.conformance.server import TEMPLATE, dsn_of
 
@@ -50,7 +57,7 @@ FILES = sorted(path.stem for path in (STORE / "sql").glob("*.sql"))
 SOURCES = {path.name: path.read_text() for path in STORE.glob("*.py")}
 # These files have parts of queries; all others whole queries.
 PARTS = ("turn", "turn_one", "turn_many")
-LISTS = ("audit_list", "job_list", "node_list")
+LISTS = ("audit_list", "job_list", "node_list", "request_list")
 QUERIES = [
     query
     for file in FILES
@@ -130,12 +137,20 @@ def test_every_claim_fits_the_schema(migrated):
 
 def test_every_submit_fits_the_schema(migrated):
     statements = [
-        client_store.submit_statement(is_single=is_single, is_audited=is_audited)
+        submit_statement.submit_statement(is_single=is_single, is_audited=is_audited, **more)
         for is_single in (False, True)
         for is_audited in (False, True)
+        for more in (
+            {},
+            {"has_requests": True},
+            {"has_requests": True, "has_jobs": False},
+            {"is_resumed": True},
+        )
     ]
     prepare(migrated, *statements)
-    assert [bool(query.arrays) for query in statements] == [True, True, False, False]
+    assert [bool(query.arrays) for query in statements] == [True] * 8 + [False] * 8
+    used = set(re.findall(r'texts\["(\w+)"\]', SOURCES["submit_statement.py"]))
+    assert used == set(parts("submit"))
 
 
 def test_every_part_of_a_turn_fits_the_schema_alone_and_all_do_together(migrated):
@@ -283,13 +298,26 @@ def node_queries() -> Iterator[Query]:
                 yield NodeQuery(node_filter, after).page(1)[0]
 
 
-@pytest.mark.parametrize("built", [audit_queries, job_queries, node_queries])
+def request_queries() -> Iterator[Query]:
+    names = ("tenant", "workflow_id", "platform_id", "actor", "idempotency_key", "statuses")
+    for params in ((), ("request_id",), ("request_id", "actor"), (*names, "after_at", "after_id")):
+        for is_open in (True, False):
+            yield requests_query(params, is_open=is_open)
+
+
+@pytest.mark.parametrize("built", [audit_queries, job_queries, node_queries, request_queries])
 def test_every_query_of_a_filter_fits_the_schema(migrated, built):
     prepare(migrated, *{query.sql: query for query in built()}.values())
 
 
 @pytest.mark.parametrize(
-    ("file", "built"), [("audit_list", audit_queries), ("job_list", job_queries), ("node_list", node_queries)]
+    ("file", "built"),
+    [
+        ("audit_list", audit_queries),
+        ("job_list", job_queries),
+        ("node_list", node_queries),
+        ("request_list", request_queries),
+    ],
 )
 def test_every_part_of_a_list_is_used(file, built):
     texts = [query.sql for query in built()]

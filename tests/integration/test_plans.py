@@ -28,8 +28,8 @@ from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
 from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
-from dagmaster.store.postgres.client_store import submit_statement
 from dagmaster.store.postgres.named_queries import parts, queries
+from dagmaster.store.postgres.submit_statement import submit_statement
 from dagmaster.store.postgres.turn_statement import PARTS
 from dagmaster.store.postgres.worker_store import _REPORT_ONE
 from tests.conformance.jobs import Played, a_job, a_task, a_turn, stops_of

@@ -58,6 +58,7 @@ class CursorKind(StrEnum):
     INVARIANTS = "invariants"
     METRIC_REBUILD = "metric_rebuild"
     GRAPH_TASKS = "graph_tasks"
+    REQUESTS = "requests"
     GRAPH_DEPENDENCIES = "graph_dependencies"
 
 
@@ -86,6 +87,7 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
     CursorKind.INVARIANTS: (str, int),
     CursorKind.METRIC_REBUILD: (int,),
     CursorKind.GRAPH_TASKS: (int,),
+    CursorKind.REQUESTS: (float, str),
     CursorKind.GRAPH_DEPENDENCIES: (int,),
 }
 """The types of the parts of a position."""

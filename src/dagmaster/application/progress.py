@@ -11,11 +11,11 @@ from dagmaster.application.views.jobs import (
     CurrentTaskView,
     EstimateView,
     JobProgressReportView,
-    NodeCountsView,
     NodeProgressReportView,
 )
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
 from dagmaster.ports.read_store import TaskFilter
+from dagmaster.records.nodes import NodeCountsRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,11 +89,11 @@ def _share(progress: ProgressRecord | None) -> float | None:
     return min(max(progress.current / progress.total, 0.0), 1.0)
 
 
-def _node_counts(counts: Mapping[str, int]) -> NodeCountsView:
+def _node_counts(counts: Mapping[str, int]) -> NodeCountsRecord:
     total = sum(counts.values())
     ended = {status: counts.get(status, 0) for status in TERMINAL_NODE}
     running = sum(counts.get(status, 0) for status in _RUNNING)
-    return NodeCountsView(
+    return NodeCountsRecord(
         total=total,
         completed=ended[NodeStatus.COMPLETED],
         running=running,

@@ -63,7 +63,7 @@ MAX_BATCH: Final = 100
 _TRACE_PARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
-_Order = tuple["JobRequest", "ChangeOrigin | None", "Caller | None"]
+Order = tuple["JobRequest", "ChangeOrigin | None", "Caller | None"]
 # The caller can do nothing about these: they end a batch of one caller, before any of it is stored.
 _FATAL: Final = frozenset({Category.UNAVAILABLE, Category.INTERNAL})
 
@@ -103,7 +103,7 @@ class JobRequest(JobOptions):
 async def submit_job(app: Application, request: JobRequest) -> SubmitResult:
     """Store one job; return the existing one if its idempotency key was used for the same request before."""
     with traces.span("submit", jobs=1):
-        (answer,) = await _store(app, await _prepare_all(app, [(in_trace(request), app.origin, app.caller)]))
+        (answer,) = await _store(app, await prepare_all(app, [(in_trace(request), app.origin, app.caller)]))
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -136,7 +136,7 @@ class SubmissionQueue:
             raise answer
         return answer
 
-    async def _submit(self, orders: Sequence[_Order]) -> list[SubmitResult | Exception]:
+    async def _submit(self, orders: Sequence[Order]) -> list[SubmitResult | Exception]:
         prepared = await _prepare(self._app, orders)
         try:
             return await _store(self._app, prepared)
@@ -146,7 +146,7 @@ class SubmissionQueue:
         # Nothing of it was stored. Only the request that the database rejects shall fail.
         return [one if isinstance(one, Exception) else await self._store_alone(one) for one in prepared]
 
-    async def _store_alone(self, one: _Prepared) -> SubmitResult | Exception:
+    async def _store_alone(self, one: PreparedJob) -> SubmitResult | Exception:
         try:
             return (await _store(self._app, [one]))[0]
         except Exception as error:  # noqa: BLE001 - it is raised to its caller; those before are stored
@@ -161,7 +161,7 @@ async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[
     if len(requests) > MAX_BATCH:
         raise SubmissionRejected(f"a batch has at most {MAX_BATCH} jobs, not {len(requests)}")
     with traces.span("submit", jobs=len(requests)):
-        prepared = await _prepare_all(
+        prepared = await prepare_all(
             app, [(in_trace(request), app.origin, app.caller) for request in requests]
         )
         for one in prepared:
@@ -177,14 +177,14 @@ def in_trace(request: JobRequest) -> JobRequest:
     return request if trace_parent is None else replace(request, trace_parent=trace_parent)
 
 
-class _Prepared(NamedTuple):
+class PreparedJob(NamedTuple):
     """A job to store, whose graph is stored, with its entries for the audit trail."""
 
     job: NewJob
     entries: list[AuditEntry]
 
 
-async def _prepare_all(app: Application, orders: Sequence[_Order]) -> list[_Prepared | Exception]:
+async def prepare_all(app: Application, orders: Sequence[Order]) -> list[PreparedJob | Exception]:
     """Make the jobs of orders, also of those whose inputs take long to check."""
     prepared = await _prepare(app, orders)
     for position, one in enumerate(prepared):
@@ -206,7 +206,7 @@ async def _accept(app: Application, request: JobRequest) -> JobRequest:
     return replace(request, accepted=(graph.content_hash, inputs))
 
 
-async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared | Exception]:
+async def _prepare(app: Application, orders: Sequence[Order]) -> list[PreparedJob | Exception]:
     """Make the jobs of orders.
 
     An error of one is its answer, and so is that its check takes longer than the event loop has time for;
@@ -214,7 +214,7 @@ async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared
     """
     submitter = JobSubmitter(app.client, await app.client.lease_ids(), env=app.env, vault=app.vault)
     published = _PublishedGraphs(app)
-    prepared: list[_Prepared | Exception] = []
+    prepared: list[PreparedJob | Exception] = []
     steps_left = QUICK_BATCH_STEPS
     for request, origin, caller in orders:
         budget = CheckBudget(min(QUICK_STEPS, steps_left))
@@ -224,7 +224,7 @@ async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared
             job = await submitter.make_job(request, graph, budget)
             for stored in () if request.graph is None else (request.graph, *request.child_graphs):
                 await submitter.store_graph(stored)
-            prepared.append(_Prepared(job, audit_entries([job], origin)))
+            prepared.append(PreparedJob(job, audit_entries([job], origin)))
         except Exception as error:
             if isinstance(error, DagmasterError) and error.category is Category.UNAVAILABLE:
                 raise
@@ -234,13 +234,13 @@ async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared
 
 
 async def _store(
-    app: Application, prepared: Sequence[_Prepared | Exception]
+    app: Application, prepared: Sequence[PreparedJob | Exception]
 ) -> list[SubmitResult | Exception]:
     """Store the jobs in one statement; return an answer for each."""
-    valid = [one for one in prepared if isinstance(one, _Prepared)]
+    valid = [one for one in prepared if isinstance(one, PreparedJob)]
     entries = [entry for one in valid for entry in one.entries]
     accepted = iter(await app.client.submit([one.job for one in valid], audit=entries))
-    return [_to_answer(one.job, next(accepted)) if isinstance(one, _Prepared) else one for one in prepared]
+    return [_to_answer(one.job, next(accepted)) if isinstance(one, PreparedJob) else one for one in prepared]
 
 
 def _raise_fatal(error: Exception) -> None:

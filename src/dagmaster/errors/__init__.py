@@ -21,11 +21,20 @@ from dagmaster.errors.of_handlers import HandlerTrustRejected as HandlerTrustRej
 from dagmaster.errors.of_handlers import PermanentError as PermanentError
 from dagmaster.errors.of_handlers import ServicesNotFound as ServicesNotFound
 from dagmaster.errors.of_handlers import invalid_input as invalid_input
+from dagmaster.errors.partners import PlatformInvalid as PlatformInvalid
+from dagmaster.errors.partners import PlatformNotFound as PlatformNotFound
+from dagmaster.errors.partners import PlatformRefsInvalid as PlatformRefsInvalid
+from dagmaster.errors.partners import RequestNotFound as RequestNotFound
+from dagmaster.errors.partners import RequestQuotaExceeded as RequestQuotaExceeded
+from dagmaster.errors.partners import RequestRejected as RequestRejected
+from dagmaster.errors.partners import RequestsUnavailable as RequestsUnavailable
 from dagmaster.errors.requests import ApiKeyInvalid as ApiKeyInvalid
 from dagmaster.errors.requests import ApiKeyNotFound as ApiKeyNotFound
 from dagmaster.errors.requests import ApiKeyRejected as ApiKeyRejected
+from dagmaster.errors.requests import BrowserSessionNotFound as BrowserSessionNotFound
 from dagmaster.errors.requests import CheckLimitExceeded as CheckLimitExceeded
 from dagmaster.errors.requests import ChecksBusy as ChecksBusy
+from dagmaster.errors.requests import CursorInvalid as CursorInvalid
 from dagmaster.errors.requests import DrainRejected as DrainRejected
 from dagmaster.errors.requests import HeadersTooLarge as HeadersTooLarge
 from dagmaster.errors.requests import HostRejected as HostRejected
@@ -36,6 +45,7 @@ from dagmaster.errors.requests import LoginRejected as LoginRejected
 from dagmaster.errors.requests import MediaTypeUnsupported as MediaTypeUnsupported
 from dagmaster.errors.requests import OriginRejected as OriginRejected
 from dagmaster.errors.requests import PageNotFound as PageNotFound
+from dagmaster.errors.requests import QueryInvalid as QueryInvalid
 from dagmaster.errors.requests import QuotaExceeded as QuotaExceeded
 from dagmaster.errors.requests import RateLimitExceeded as RateLimitExceeded
 from dagmaster.errors.requests import RequestInvalid as RequestInvalid
@@ -139,13 +149,6 @@ class EvaluationFailed(DagmasterError):
         self.path = path
 
 
-class BrowserSessionNotFound(DagmasterError):
-    """No session of a browser has this id."""
-
-    code = "browser_session_not_found"
-    category = Category.NOT_FOUND
-
-
 class WorkflowNotFound(DagmasterError):
     """No published workflow has this id, or not this version."""
 
@@ -189,24 +192,6 @@ class NodeNotFound(DagmasterError):
 
     code = "node_not_found"
     category = Category.NOT_FOUND
-
-
-class CursorInvalid(DagmasterError):
-    """The cursor was not made by this list."""
-
-    code = "cursor_invalid"
-    category = Category.INVALID
-
-
-class QueryInvalid(DagmasterError):
-    """A filter or limit of the query is not valid."""
-
-    code = "query_invalid"
-    category = Category.INVALID
-
-    def __init__(self, message: str = "", *, field: str = "") -> None:
-        super().__init__(f"{field}: {message}" if field else message)
-        self.field = field
 
 
 class UsageInvalid(DagmasterError):

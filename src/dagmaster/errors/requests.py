@@ -208,3 +208,28 @@ class ChecksBusy(DagmasterError):
 
     code = "checks_busy"
     category = Category.UNAVAILABLE
+
+
+class CursorInvalid(DagmasterError):
+    """The cursor was not made by this list."""
+
+    code = "cursor_invalid"
+    category = Category.INVALID
+
+
+class QueryInvalid(DagmasterError):
+    """A filter or limit of the query is not valid."""
+
+    code = "query_invalid"
+    category = Category.INVALID
+
+    def __init__(self, message: str = "", *, field: str = "") -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+
+
+class BrowserSessionNotFound(DagmasterError):
+    """No session of a browser has this id."""
+
+    code = "browser_session_not_found"
+    category = Category.NOT_FOUND

@@ -19,6 +19,7 @@ from dagmaster.http.api import (
     jobs,
     metrics,
     nodes,
+    requests,
     streams,
     submissions,
     tasks,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 GROUPS: Final = (
     submissions.routes,
+    requests.routes,
     definitions.routes,
     jobs.routes,
     nodes.routes,

@@ -31,6 +31,8 @@ MEDIA_TYPE: Final = "application/problem+json"
 RETRY_SECONDS: Final = 2
 MAX_ERRORS: Final = 50
 _METHODS: Final = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+# What the problem of a stored request has in addition.
+_MEMBERS: Final = ("request_id", "reason")
 _LOGGER = logging.getLogger("dagmaster.http")
 
 SCHEMA: Final[dict[str, Any]] = {
@@ -42,6 +44,8 @@ SCHEMA: Final[dict[str, Any]] = {
         "status": {"type": "integer"},
         "detail": {"type": "string"},
         "code": {"type": "string"},
+        "request_id": {"type": "string", "description": "Of a request that is stored, and that has no job."},
+        "reason": {"type": "string", "description": "The code of the error that the request has no job for."},
         "errors": {
             "type": "array",
             "items": {
@@ -70,6 +74,7 @@ def problem(
     *,
     errors: list[dict[str, Any]] | None = None,
     headers: dict[str, str] | None = None,
+    more: dict[str, str] | None = None,
 ) -> JSONResponse:
     document: dict[str, Any] = {
         "type": f"urn:dagmaster:error:{code}",
@@ -77,6 +82,7 @@ def problem(
         "status": status,
         "detail": detail,
         "code": code,
+        **(more or {}),
     }
     if errors is not None:
         document["errors"] = errors
@@ -99,7 +105,8 @@ def of_error(error: DagmasterError) -> JSONResponse:
     ]
     if parameter := _parameter_of(error):
         errors = [{"path": f"query.{parameter}", "message": str(error).removeprefix(f"{parameter}: ")}]
-    return problem(status, error.code, document["message"], errors=errors or None, headers=headers)
+    more = {str(name): str(document[name]) for name in _MEMBERS if name in document}
+    return problem(status, error.code, document["message"], errors=errors or None, headers=headers, more=more)
 
 
 def _parameter_of(error: DagmasterError) -> str:

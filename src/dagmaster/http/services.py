@@ -17,6 +17,7 @@ from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.fleet_monitor import FleetMonitor
 from dagmaster.application.health import HealthMonitor
 from dagmaster.application.remote_tasks import RemoteTasks
+from dagmaster.application.requests import RequestQueue
 from dagmaster.application.submission import SubmissionQueue
 from dagmaster.host.check_processes import CheckProcesses
 from dagmaster.host.system_load import SystemProbe
@@ -57,6 +58,7 @@ class HttpServices:
     fleet: FleetMonitor = field(init=False, compare=False, repr=False)
     live: LiveStreams = field(init=False, compare=False, repr=False)
     submissions: SubmissionQueue = field(init=False, compare=False, repr=False)
+    requests: RequestQueue = field(init=False, compare=False, repr=False)
     compiler: CompilerThreads = field(init=False, compare=False, repr=False)
 
     @property
@@ -68,6 +70,7 @@ class HttpServices:
         object.__setattr__(self, "fleet", FleetMonitor(self.application))
         object.__setattr__(self, "live", LiveStreams(self.application, self.streams_per_key))
         object.__setattr__(self, "submissions", SubmissionQueue(self.application))
+        object.__setattr__(self, "requests", RequestQueue())
         compiler = CompilerThreads(self.processes)
         object.__setattr__(self, "compiler", compiler)
         object.__setattr__(self.application, "checks", compiler)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.handler_contracts import HandlerContracts
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import Accepted, NewJob, StoredWorkflow
+    from dagmaster.ports.requests import RequestStore
 
 
 class ClientStore(Protocol):
@@ -25,6 +26,10 @@ class ClientStore(Protocol):
     @property
     def contracts(self) -> HandlerContracts:
         """Return whose contracts of handlers are."""
+
+    @property
+    def requests(self) -> RequestStore:
+        """Return what stores requests; without PostgreSQL, nothing does."""
 
     async def lease_ids(self) -> Ids:
         """Return a source of unique ids for the next seconds; ask again before each use."""

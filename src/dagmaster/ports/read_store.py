@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.job_feed import JobFeed
     from dagmaster.ports.job_filter import JobFilter
     from dagmaster.ports.metrics import MetricReader
+    from dagmaster.ports.requests import RequestReader
     from dagmaster.ports.timelines import TimelineReader
     from dagmaster.records.fleet import FleetCounts, FleetRecord, QueueBacklog
     from dagmaster.records.handlers import HandlerRecord
@@ -113,6 +114,10 @@ class ReadStore(Protocol):
     @property
     def finished_tasks(self) -> FinishedTaskReader:
         """Return the reader of finished tasks."""
+
+    @property
+    def requests(self) -> RequestReader:
+        """Return the reader of requests; without PostgreSQL there are none."""
 
     # Jobs: newest first; the position is (id,).
 

@@ -24,6 +24,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCountsRecord(Record):
+    """Nodes by what people ask: `running` includes queued ones, `pending` waiting ones, and so on."""
+
+    total: int
+    completed: int
+    running: int
+    pending: int
+    failed: int
+    skipped: int
+    cancelled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressRecord(SecretRecord):
     """The progress that a handler reported. Without a total, only the message says how far it is."""
 

@@ -53,6 +53,9 @@ def test_changes_are_in_the_audit_trail_and_reads_and_plans_are_not():
 
 
 AUDITED = {
+    "/submit": "job.submit",
+    "/submit/batch": "job.submit",
+    "/platforms": "platform.set",
     "/jobs": "job.submit",
     "/jobs/batch": "job.submit",
     "/jobs/definition": "job.submit",

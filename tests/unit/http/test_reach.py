@@ -21,7 +21,10 @@ from tests.unit.ui.page_client import Pages
 if TYPE_CHECKING:
     from tests.unit.http.api_client import Api
 
-OWN_JOBS: Final = {"/jobs", "/lookup", "/stats", "/stream"}
+OWN_JOBS: Final = {
+    *("/jobs", "/lookup", "/stats", "/stream"),
+    *("/requests", "/requests/{request_id}", "/requests/{request_id}/status"),
+}
 NO_JOBS: Final = {
     "/callbacks/task-heartbeat",
     "/callbacks/task-progress",
@@ -31,6 +34,10 @@ NO_JOBS: Final = {
     "/jobs",
     "/jobs/batch",
     "/plan",
+    "/platforms",
+    "/platforms/{platform_id}",
+    "/submit",
+    "/submit/batch",
     "/tasks/claim",
     "/workers",
     "/workers/{worker_id}/deregister",

@@ -35,7 +35,6 @@ from dagmaster.application.views.jobs import (
     JobDetailView,
     JobProgressReportView,
     JobProgressView,
-    NodeCountsView,
     NodeProgressReportView,
 )
 from dagmaster.application.views.metrics import (
@@ -67,6 +66,8 @@ from dagmaster.application.views.results import (
     PlannedStepView,
     PublishOutcome,
     PublishResult,
+    RequestOutcome,
+    RequestResult,
     ResumePlanView,
     SubmissionPlanView,
     SubmitOutcome,
@@ -124,9 +125,16 @@ from dagmaster.records.metrics import (
     ThroughputBucketRecord,
     WorkflowMetricsRecord,
 )
-from dagmaster.records.nodes import ChildrenRecord, NodeRecord, ProgressRecord
+from dagmaster.records.nodes import ChildrenRecord, NodeCountsRecord, NodeRecord, ProgressRecord
 from dagmaster.records.page import Page
 from dagmaster.records.record import Record
+from dagmaster.records.requests import (
+    PlatformRecord,
+    RequestProgressRecord,
+    RequestRecord,
+    RequestStatus,
+    RequestStatusRecord,
+)
 from dagmaster.records.system import SystemRecord
 from dagmaster.records.tasks import AttemptRecord, TaskRecord
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
@@ -196,7 +204,7 @@ __all__ = [
     "LogView",
     "MetricRebuildView",
     "NewApiKeyView",
-    "NodeCountsView",
+    "NodeCountsRecord",
     "NodeDetailView",
     "NodeMetricsRecord",
     "NodeMetricsReport",
@@ -216,6 +224,7 @@ __all__ = [
     "PlannedNodeView",
     "PlannedQueueView",
     "PlannedStepView",
+    "PlatformRecord",
     "Problem",
     "ProgressRecord",
     "PublishOutcome",
@@ -227,6 +236,12 @@ __all__ = [
     "Record",
     "RegistrationView",
     "ReleasedHoldView",
+    "RequestOutcome",
+    "RequestProgressRecord",
+    "RequestRecord",
+    "RequestResult",
+    "RequestStatus",
+    "RequestStatusRecord",
     "ResumePlanView",
     "SchemaVersionView",
     "SchemaView",

@@ -12,7 +12,7 @@ from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
 from dagmaster.json_types import JsonObject, JsonValue
 from dagmaster.ports.command_kinds import RUN_AGAIN
 from dagmaster.records.jobs import JobRecord, JobStatusRecord
-from dagmaster.records.nodes import ChildrenRecord, NodeRecord, NodeStatusRecord
+from dagmaster.records.nodes import ChildrenRecord, NodeCountsRecord, NodeRecord, NodeStatusRecord
 from dagmaster.records.record import SECRET_INPUTS, SECRETS, Record, Timestamp, derived
 
 
@@ -84,19 +84,6 @@ class EstimateView(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCountsView(Record):
-    """Nodes by what people ask: `running` includes queued ones, `pending` waiting ones, and so on."""
-
-    total: int
-    completed: int
-    running: int
-    pending: int
-    failed: int
-    skipped: int
-    cancelled: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentTaskView(Record):
     """A task that a worker has claimed."""
 
@@ -112,7 +99,7 @@ class JobProgressReportView(JobProgressView):
     """How far a job is, what runs (`current_tasks`: the first 20), and an estimate of its end."""
 
     overall_percent: float
-    nodes: NodeCountsView
+    nodes: NodeCountsRecord
     current_tasks: tuple[CurrentTaskView, ...]
     estimate: EstimateView | None
 

@@ -12,7 +12,7 @@ from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import Problem
 from dagmaster.json_types import JsonObject
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.records.record import INTERNAL, Record
+from dagmaster.records.record import INTERNAL, Record, Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,20 +60,47 @@ class SubmitOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitResult(Record):
+class Submission(Record):
+    """What was submitted, and the job that it led to. `error`: its code and message, if there is no job."""
+
+    job_id: str | None
+    workflow_id: str
+    is_new: bool
+    error: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitResult(Submission, order={"outcome": "", "version": "workflow_id", "resumed_from": "is_new"}):
     """The outcome of a request. `job_id` is the new or the existing job; `error` has the code and message.
 
     `task_ids`: of an existing job that was built in code, the ids of its tasks and groups by their nodes.
     """
 
     outcome: SubmitOutcome
-    job_id: str | None
-    workflow_id: str
     version: int | None
-    is_new: bool
     resumed_from: str | None = None
-    error: JsonObject | None = None
     task_ids: Mapping[str, str] | None = None
+
+
+class RequestOutcome(StrEnum):
+    """What became of a request of a partner."""
+
+    ACCEPTED = "accepted"
+    EXISTING = "existing"
+    """The same request was accepted before, under the same idempotency key or id."""
+    REJECTED = "rejected"
+    """The request is stored, and no job can start."""
+    ERROR = "error"
+    """Nothing is stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestResult(Submission, order={"outcome": "", "request_id": "outcome", "submitted_at": "request_id"}):
+    """The outcome of a request of a partner, and the job that it leads to."""
+
+    outcome: RequestOutcome
+    request_id: str | None
+    submitted_at: Timestamp | None
 
 
 class PublishOutcome(StrEnum):

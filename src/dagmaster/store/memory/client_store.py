@@ -11,6 +11,7 @@ from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import Accepted
 from dagmaster.store.memory import added_nodes
 from dagmaster.store.memory.handler_contracts import MemoryHandlerContracts
+from dagmaster.store.memory.no_requests import NoRequests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ class MemoryClientStore:
         self.ids = database.new_ids()
         self.audit_trail = database.audit_trail
         self.contracts = MemoryHandlerContracts(database)
+        self.requests = NoRequests()
 
     async def lease_ids(self) -> Ids:
         return self.ids

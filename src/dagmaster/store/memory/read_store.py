@@ -22,6 +22,7 @@ from dagmaster.store.memory.finished_task_reader import MemoryFinishedTaskReader
 from dagmaster.store.memory.job_feed import MemoryJobFeed
 from dagmaster.store.memory.log_selection import is_log_selected
 from dagmaster.store.memory.metrics import MemoryMetricReader
+from dagmaster.store.memory.no_requests import NoRequests
 from dagmaster.store.memory.read_rows import (
     attempt_records,
     count_attempts,
@@ -79,6 +80,7 @@ class MemoryReadStore:
         self.timelines = MemoryTimelineReader(database)
         self.finished_tasks = MemoryFinishedTaskReader(database)
         self.added_nodes = MemoryAddedNodeReader(database)
+        self.requests = NoRequests()
         # The leases of orchestrators and of workers.
         self.lease_seconds = lease_seconds
         self.worker_lease_seconds = worker_lease_seconds

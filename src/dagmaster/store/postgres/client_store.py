@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.command_kinds import CommandKind
@@ -19,14 +18,12 @@ from dagmaster.store.postgres.job_list import bigint
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import (
     Query,
-    array_parameters,
-    compile_query,
-    for_rows,
-    parts,
     queries,
     split_ids,
     value_parameters,
 )
+from dagmaster.store.postgres.request_store import PostgresRequestStore
+from dagmaster.store.postgres.submit_statement import submission, submit_statement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,19 +40,6 @@ _ADDED = queries("added_nodes")
 MAX_ID: Final = 2**63 - 1
 
 
-@cache
-def submit_statement(*, is_single: bool, is_audited: bool) -> Query:
-    """Return the statement that stores jobs: plain values for one job, audit entries only if there are any.
-
-    One job without entries takes 204 µs, by the statement for many with entries 289; the first on a
-    connection, which plans it, 3.2 and 4.7 ms (2026-11, medians of 10).
-    """
-    texts = parts("submit")
-    heads = [texts["jobs"], texts["audited"]] if is_audited else [texts["jobs"]]
-    text = "WITH {}\n{}".format(",\n".join(heads), texts["stored"])
-    return compile_query("client.submit", for_rows(text) if is_single else text)
-
-
 class PostgresClientStore:
     """Accepts jobs and commands. An accepted one is on disk."""
 
@@ -63,6 +47,7 @@ class PostgresClientStore:
         self.session = Connection(config, name)
         self.identity = Identity(self.session)
         self.contracts = PostgresHandlerContracts(self.session)
+        self.requests = PostgresRequestStore(self.session)
         self._leasing = asyncio.Lock()
 
     async def open(self) -> None:
@@ -86,14 +71,7 @@ class PostgresClientStore:
     async def submit(self, jobs: Sequence[NewJob], *, audit: Sequence[AuditEntry] = ()) -> list[Accepted]:
         if not jobs:
             return []
-        is_single = len(jobs) == 1 and len(audit) <= 1
-        params: dict[str, Any] = {}
-        array_parameters("new", [submitted_row(job) for job in jobs], params)
-        if audit:
-            params |= entry_columns(audit)
-        if is_single:
-            params = {name: column[0] for name, column in params.items()}
-        row = await self.session.row(submit_statement(is_single=is_single, is_audited=bool(audit)), params)
+        row = await self.session.row(*submission(jobs, audit))
         stored = split_ids(None if row is None else row["ids"])
         known = await self._with_keys([job for job in jobs if job.id not in stored])
         accepted: list[Accepted] = []

@@ -45,6 +45,7 @@ from dagmaster.store.postgres.read_rows import (
     stored_event,
     task_record,
 )
+from dagmaster.store.postgres.request_store import PostgresRequestReader
 from dagmaster.store.postgres.timeline_reader import PostgresTimelineReader
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class PostgresReadStore:
         self.timelines = PostgresTimelineReader(self.pool)
         self.finished_tasks = PostgresFinishedTaskReader(self.pool)
         self.added_nodes = PostgresAddedNodeReader(self.pool)
+        self.requests = PostgresRequestReader(self.pool)
         # Of its own: a thousand clients that connect at once must not delay the streams of those that are
         # there.
         self.feed_pool = ReadOnlyPool(

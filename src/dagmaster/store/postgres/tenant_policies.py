@@ -74,7 +74,7 @@ POLICIES: Final[Mapping[str, Policy]] = {
         " && ARRAY['*', platform_id]",
         _ALL,
     ),
-    "dag_api_requests": _same(_OWN),
+    **dict.fromkeys(("dag_api_requests", "dag_tenant_usage"), _same(_OWN)),
 }
 
 

@@ -126,3 +126,29 @@ audited AS (
     SELECT actor, action, object_kind, object_id, nullif(request_id, ''), details::jsonb FROM changed CROSS JOIN entries
 )
 SELECT count(*) AS services, count(pg_notify(channel, 'drain')) AS notified FROM changed
+
+-- name: stored_request
+-- What is compared of a request, `r`, when it is sent again, as `n`.
+r.request_id::text AS request_id, r.actor = n.actor AS is_own, r.workflow_id, r.body_hash, r.hidden_hash, r.error, r.job_id,
+       extract(epoch FROM r.created_at)::float8 AS created_at
+
+-- name: request_status
+-- The status of a request, `r`, whose job is `j`. That of a sandbox follows from the clock.
+CASE r.state
+           WHEN 'rejected' THEN 'failed'
+           WHEN 'sandbox' THEN
+               CASE WHEN clock() < r.created_at + make_interval(secs => (r.sandbox ->> 'starts_after')::float8) THEN 'pending'
+                    WHEN clock() < r.created_at + make_interval(secs => (r.sandbox ->> 'ends_after')::float8) THEN 'running'
+                    ELSE r.sandbox ->> 'outcome' END
+           ELSE CASE coalesce(j.status, 'FAILED') WHEN 'PENDING' THEN 'pending' WHEN 'COMPLETED' THEN 'completed'
+                     WHEN 'FAILED' THEN 'failed' WHEN 'CANCELLED' THEN 'failed' ELSE 'running' END
+       END
+
+-- name: request_end
+-- When a request, `r`, whose job is `j`, ended.
+extract(epoch FROM CASE r.state
+           WHEN 'rejected' THEN r.created_at
+           WHEN 'sandbox' THEN
+               CASE WHEN clock() >= r.created_at + make_interval(secs => (r.sandbox ->> 'ends_after')::float8)
+                    THEN r.created_at + make_interval(secs => (r.sandbox ->> 'ends_after')::float8) END
+           ELSE j.finished_at END)::float8

@@ -1,0 +1,250 @@
+"""Requests of partners over HTTP, on a real database and socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from tests.integration.server_on_socket import with_server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import httpx
+
+FLOW = {
+    "workflow_id": "rest",
+    "version": 1,
+    "inputs": {"title": {"type": "string", "default": ""}},
+    "nodes": {"a": {"type": "wait", "signal": "go"}},
+}
+OURS = {"workflow_id": "rest", "submitted_by": "portal"}
+DDH = {"dataset_id": "floods", "resource_id": "tile-17"}
+
+
+async def publish(http: httpx.AsyncClient) -> None:
+    published = await http.post("/api/v1/workflows", json={"text": json.dumps(FLOW)})
+    assert published.status_code < 300, published.text
+
+
+def test_a_request_is_submitted_listed_and_shown(dsn: str, tmp_path: Path):
+    async def work(http: httpx.AsyncClient) -> None:
+        await publish(http)
+        answer = await http.post("/api/v1/submit", json={**OURS, **DDH, "idempotency_key": "k"})
+        assert answer.status_code == 202, answer.text
+        request = answer.json()
+        assert answer.headers["location"] == f"/api/v1/requests/{request['request_id']}"
+        again = await http.post("/api/v1/submit", json={**OURS, **DDH}, headers={"Idempotency-Key": "k"})
+        assert (again.status_code, again.json()["job_id"]) == (202, request["job_id"])
+        other = await http.post("/api/v1/submit", json={**OURS, "idempotency_key": "k"})
+        assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+
+        shown = (await http.get(answer.headers["location"])).json()
+        assert (shown["job_id"], shown["status"], shown["platform_id"]) == (
+            request["job_id"],
+            "pending",
+            "ddh",
+        )
+        status = (await http.get(f"{answer.headers['location']}/status")).json()
+        assert (status["status"], status["request_id"]) == ("pending", request["request_id"])
+        assert not status.keys() & {"job_id", "actor", "tenant"}
+        job = (await http.get(f"/api/v1/jobs/{request['job_id']}")).json()
+        assert job["correlation_id"] == request["request_id"]
+        (entry,) = (await http.get("/api/v1/audit?action=job.submit")).json()["items"]
+        assert entry["object_id"] == request["job_id"]
+
+        rejected = await http.post("/api/v1/submit", json={**OURS, "workflow_id": "nothing"})
+        problem = rejected.json()
+        assert (rejected.status_code, problem["code"], problem["reason"]) == (
+            *(422, "request_rejected"),
+            "workflow_not_found",
+        )
+        failed = (await http.get(f"/api/v1/requests/{problem['request_id']}")).json()
+        assert (failed["status"], failed["job_id"], failed["rejection"]["code"]) == (
+            *("failed", None),
+            "workflow_not_found",
+        )
+        for query, expected in (
+            ("", [problem["request_id"], request["request_id"]]),
+            ("status=pending", [request["request_id"]]),
+            ("status=failed", [problem["request_id"]]),
+            ("status=pending&status=failed", [problem["request_id"], request["request_id"]]),
+            ("status=completed", []),
+            ("platform_id=ddh", [request["request_id"]]),
+            ("workflow_id=nothing", [problem["request_id"]]),
+            ("tenant=default&limit=1", [problem["request_id"]]),
+            ("tenant=other", []),
+            ("idempotency_key=k", [request["request_id"]]),
+        ):
+            page = (await http.get(f"/api/v1/requests?{query}")).json()
+            assert [one["request_id"] for one in page["items"]] == expected, query
+        first = (await http.get("/api/v1/requests?limit=1")).json()
+        second = (await http.get(f"/api/v1/requests?limit=1&cursor={first['next_cursor']}")).json()
+        assert [one["request_id"] for one in second["items"]] == [request["request_id"]]
+        assert (await http.get("/api/v1/requests?status=waiting")).status_code == 400
+
+    asyncio.run(with_server(dsn, tmp_path, work))
+
+
+def test_an_unknown_request_a_malformed_id_and_another_caller_s_are_answered_alike(dsn: str, tmp_path: Path):
+    async def work(http: httpx.AsyncClient) -> None:
+        await publish(http)
+        stored = (await http.post("/api/v1/submit", json=OURS)).json()["request_id"]
+        key = {"name": "portal", "scopes": ["submit"]}
+        own = (await http.post("/api/v1/keys", json=key)).json()["key"]
+        answers = [
+            await http.get(f"/api/v1/requests/{one}{tail}", headers={"X-API-Key": own})
+            for one in (stored, str(uuid.uuid4()), "x", "{" + stored + "}")
+            for tail in ("", "/status")
+        ]
+        assert {(answer.status_code, answer.text) for answer in answers} == {(404, answers[0].text)}
+        listed = await http.get("/api/v1/requests", headers={"X-API-Key": own})
+        assert listed.json()["items"] == []
+        mine = (await http.post("/api/v1/submit", json=OURS, headers={"X-API-Key": own})).json()["request_id"]
+        assert (
+            await http.get(f"/api/v1/requests/{mine}/status", headers={"X-API-Key": own})
+        ).status_code == 200
+
+    asyncio.run(with_server(dsn, tmp_path, work))
+
+
+def test_a_platform_is_declared_with_a_field_map(dsn: str, tmp_path: Path):
+    platform = {
+        "platform_id": "portal",
+        "title": "The portal",
+        "id_fields": ["item"],
+        "optional_id_fields": ["layer"],
+        "field_types": {"layer": "integer"},
+        "field_map": {"item_no": "platform_refs.item", "label": "inputs.title", "urgency": "priority"},
+    }
+
+    async def work(http: httpx.AsyncClient) -> None:
+        await publish(http)
+        for wrong, path in (
+            ({"id_fields": ["item", "workflow_id"]}, "id_fields"),
+            ({"field_types": {"nothing": "integer"}}, "field_types.nothing"),
+            ({"field_types": {"layer": "float"}}, "field_types.layer"),
+            ({"field_map": {"label": "elsewhere.title"}}, "field_map.label"),
+            ({"field_map": {"a": "inputs.b", "c": "inputs.b"}}, "field_map.c"),
+            ({"field_map": {"item": "inputs.b"}}, "field_map.item"),
+            ({"platform_id": "Portal"}, "platform_id"),
+        ):
+            refused = await http.post("/api/v1/platforms", json=platform | wrong)
+            assert refused.status_code == 422
+            assert [error["path"] for error in refused.json()["errors"]] == [path], refused.text
+        assert (await http.post("/api/v1/platforms", json=platform)).json() == platform
+        assert (await http.get("/api/v1/platforms/portal")).json() == platform
+        (entry,) = (await http.get("/api/v1/audit?action=platform.set")).json()["items"]
+        assert (entry["object_id"], entry["details"]["id_fields"]) == ("portal", ["item"])
+        assert (await http.get("/api/v1/platforms/nowhere")).json()["code"] == "platform_not_found"
+        listed = (await http.get("/api/v1/platforms")).json()
+        assert [one["platform_id"] for one in listed] == ["arcgis", "ddh", "portal"]
+        own = {"item_no": "17", "layer": 3, "label": "A map", "urgency": 9}
+        answer = await http.post("/api/v1/submit", json={**OURS, **own})
+        assert answer.status_code == 202, answer.text
+        shown = (await http.get(answer.headers["location"])).json()
+        assert (shown["platform_id"], shown["platform_refs"], shown["priority"]) == (
+            *("portal", {"item": "17", "layer": 3}),
+            9,
+        )
+        job = (await http.get(f"/api/v1/jobs/{shown['job_id']}")).json()
+        assert (job["inputs"], job["priority"]) == ({"title": "A map"}, 9)
+
+        for more, paths in (
+            ({"item": "1", "layer": "3"}, ["layer"]),
+            ({"item": 1}, ["item"]),
+            ({"item": ""}, ["item"]),
+            ({"platform_id": "portal", "layer": 1}, ["item"]),
+            ({"platform_id": "nowhere", "item": "1"}, ["platform_id"]),
+            ({"platform_refs": {"item": "1"}}, ["platform_id"]),
+            ({"platform_id": "portal", "platform_refs": {"item": "1", "else": "2"}}, ["platform_refs.else"]),
+            ({"item": "1", "item_no": "2"}, ["item_no"]),
+            ({"item": "1", "urgency": 11}, ["priority"]),
+            ({"itme": "1"}, ["itme"]),
+            ({"item": "1", "dataset_id": "2"}, ["platform_id"]),
+        ):
+            refused = await http.post("/api/v1/submit", json={**OURS, **more})
+            assert refused.status_code in (400, 422), more
+            assert [error["path"] for error in refused.json()["errors"]] == paths, refused.text
+
+    asyncio.run(with_server(dsn, tmp_path, work))
+
+
+def test_a_batch_has_1_to_100_requests_with_an_outcome_each(dsn: str, tmp_path: Path):
+    async def work(http: httpx.AsyncClient) -> None:
+        await publish(http)
+        bodies = [OURS | {"priority": n % 11} for n in range(98)] + [
+            {"workflow_id": "nothing"},
+            OURS | {"x": 1},
+        ]
+        answer = await http.post("/api/v1/submit/batch", json={"requests": bodies})
+        outcomes = [one["outcome"] for one in answer.json()]
+        assert (answer.status_code, outcomes) == (202, ["accepted"] * 98 + ["rejected"] * 2)
+        for count in (0, 101):
+            assert (
+                await http.post("/api/v1/submit/batch", json={"requests": [OURS] * count})
+            ).status_code == 422
+        keyed = await http.post(
+            "/api/v1/submit/batch", json={"requests": [OURS]}, headers={"Idempotency-Key": "k"}
+        )
+        assert keyed.status_code == 400
+
+    asyncio.run(with_server(dsn, tmp_path, work))
+
+
+def test_hostile_bodies_are_refused_and_not_stored(dsn: str, tmp_path: Path):
+    texts: list[str | bytes] = [
+        '{"workflow_id": "rest", "priority": NaN}',
+        '{"workflow_id": "rest", "workflow_id": "rest"}',
+        '{"workflow_id": "rest", "submitted_by": "\\ud800"}',
+        '{"workflow_id": "rest", "submitted_by": "\\u0000"}',
+        '{"workflow_id": "rest", "input_params": ' + '{"a":' * 200 + "1" + "}" * 201,
+        '{"workflow_id": "' + "a" * 65 + '"}',
+        '{"workflow_id": "rest", "input_params": []}',
+        '{"workflow_id": "rest", "priority": "5"}',
+        '{"workflow_id": "rest", "platform_refs": "x"}',
+        '{"workflow_id": "rest", "request_id": "' + "a" * 36 + '"}',
+        "[]",
+        "null",
+        b"\xff",
+    ]
+
+    async def work(http: httpx.AsyncClient) -> None:
+        await publish(http)
+        for text in texts:
+            answer = await http.post(
+                "/api/v1/submit", content=text, headers={"Content-Type": "application/json"}
+            )
+            assert answer.status_code in (400, 422), (text, answer.text)
+            assert "request_id" not in answer.json()
+        assert (await http.get("/api/v1/requests")).json()["items"] == []
+
+    asyncio.run(with_server(dsn, tmp_path, work))
+
+
+def test_a_used_up_quota_is_answered_with_the_time_of_its_renewal(dsn: str, tmp_path: Path):
+    async def work(http: httpx.AsyncClient) -> None:
+        await publish(http)
+        connection: Any = await asyncpg.connect(dsn)
+        await connection.execute("UPDATE dagapp.dag_tenants SET requests_per_day = 1 WHERE name = 'default'")
+        await connection.close()
+        assert (await http.post("/api/v1/submit", json=OURS)).status_code == 202
+        answer = await http.post("/api/v1/submit", json=OURS)
+        assert (answer.status_code, answer.json()["code"]) == (429, "request_quota_exceeded")
+        assert 0 < int(answer.headers["retry-after"]) <= 86_400
+
+    asyncio.run(with_server(dsn, tmp_path, work))
+
+
+def test_a_submit_without_the_database_is_to_be_sent_again(tmp_path: Path):
+    async def work(http: httpx.AsyncClient) -> None:
+        for path, body in (("submit", OURS), ("submit/batch", {"requests": [OURS]})):
+            answer = await http.post(f"/api/v1/{path}", json=body)
+            assert (answer.status_code, answer.json()["code"]) == (503, "database_unavailable")
+            assert answer.headers["retry-after"]
+
+    asyncio.run(with_server("postgresql://nothing@127.0.0.1:1/x", tmp_path, work))
