@@ -8,8 +8,14 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
+import pytest
+from click.testing import CliRunner
 
-from tests.integration.server_on_socket import with_server
+from dagmaster.cli.main import cli
+from dagmaster.client.async_client import AsyncClient
+from dagmaster.errors import RequestRejected
+from dagmaster.records.requests import RequestBody
+from tests.integration.server_on_socket import ADMIN_KEY, with_server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,6 +114,77 @@ def test_an_unknown_request_a_malformed_id_and_another_caller_s_are_answered_ali
         assert (
             await http.get(f"/api/v1/requests/{mine}/status", headers={"X-API-Key": own})
         ).status_code == 200
+
+    asyncio.run(with_server(dsn, tmp_path, work))
+
+
+def test_requests_and_platforms_at_the_command_line(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def run(*words: str) -> str:
+        result = CliRunner().invoke(cli, list(words))
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    def commands(rejected: str, accepted: str) -> None:
+        listed = json.loads(run("requests", "list", "--json"))["items"]
+        assert [one["request_id"] for one in listed] == [rejected, accepted]
+        failed = json.loads(run("requests", "list", "--status", "failed", "--json"))["items"]
+        assert [one["request_id"] for one in failed] == [rejected]
+        assert accepted in run("requests", "list")
+        assert "no request matches" in run("requests", "list", "--platform", "arcgis")
+        shown = run("requests", "show", accepted)
+        assert "dataset_id=floods" in shown
+        assert f"dagmaster jobs show {listed[1]['job_id']}" in shown
+        assert "workflow_not_found" in run("requests", "show", rejected)
+        assert CliRunner().invoke(cli, ["requests", "show", "x"]).exit_code
+        stored = (
+            "--id-field",
+            "item",
+            "--optional",
+            "layer",
+            "--integer",
+            "layer",
+            "--map",
+            "label=inputs.title",
+        )
+        document = json.loads(run("platforms", "set", "portal", *stored, "--json"))
+        assert json.loads(run("platforms", "show", "portal", "--json")) == document
+        assert document["field_types"] == {"layer": "integer"}
+        assert document in json.loads(run("platforms", "list", "--json"))
+        assert "label → inputs.title" in run("platforms", "show", "portal")
+        assert "portal" in run("platforms", "list")
+        assert CliRunner().invoke(cli, ["platforms", "set", "portal", "--id-field", "priority"]).exit_code
+
+    async def work(http: httpx.AsyncClient) -> None:
+        await publish(http)
+        accepted = (await http.post("/api/v1/submit", json={**OURS, **DDH})).json()["request_id"]
+        wrong = await http.post("/api/v1/submit", json={"workflow_id": "nothing"})
+        rejected = wrong.json()["request_id"]
+        monkeypatch.setenv("DAGMASTER_DATABASE_URL", dsn)
+        await asyncio.to_thread(commands, rejected, accepted)
+        monkeypatch.delenv("DAGMASTER_DATABASE_URL")
+        monkeypatch.setenv("DAGMASTER_URL", str(http.base_url))
+        monkeypatch.setenv("DAGMASTER_KEY", ADMIN_KEY)
+        await asyncio.to_thread(commands, rejected, accepted)
+
+    asyncio.run(with_server(dsn, tmp_path, work))
+
+
+def test_a_client_submits_requests_and_gets_the_errors_of_the_application(dsn: str, tmp_path: Path):
+    async def work(http: httpx.AsyncClient) -> None:
+        await publish(http)
+        async with AsyncClient(str(http.base_url), ADMIN_KEY) as client:
+            body = RequestBody(workflow_id="rest", fields=DDH, idempotency_key="k")
+            result = await client.submit_request(body)
+            assert (await client.submit_request(body)).job_id == result.job_id
+            assert (await client.request_status(result.request_id or "")).status == "pending"
+            with pytest.raises(RequestRejected) as caught:
+                await client.submit_request(RequestBody(workflow_id="rest", input_params={"title": 1}))
+            assert (caught.value.reason, bool(caught.value.problems)) == ("inputs_invalid", True)
+            assert (await client.show_request(caught.value.request_id)).status == "failed"
+            outcomes = await client.submit_requests([body, RequestBody(workflow_id="nothing")])
+            assert [one.outcome for one in outcomes] == ["existing", "rejected"]
 
     asyncio.run(with_server(dsn, tmp_path, work))
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dagmaster.ports.database_config import DatabaseConfig
-from dagmaster.ports.requests import NewRequest, RequestBody, RequestFilter
+from dagmaster.ports.requests import NewRequest, RequestFilter
 from dagmaster.ports.tenants import API_ROLE
-from dagmaster.records.requests import RequestStatus
+from dagmaster.records.requests import RequestBody, RequestStatus
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.request_store import PostgresRequestReader, PostgresRequestStore
 from dagmaster.store.postgres.tenant_session import TenantSession

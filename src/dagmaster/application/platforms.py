@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.json_types import JsonValue
-    from dagmaster.ports.requests import RequestBody
-    from dagmaster.records.requests import PlatformRecord
+    from dagmaster.records.requests import PlatformRecord, RequestBody
 
 MAX_ID_FIELDS: Final = 16
 MAX_MAPPED_FIELDS: Final = 64

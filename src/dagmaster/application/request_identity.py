@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from dagmaster.json_types import JsonValue
-    from dagmaster.ports.requests import RequestBody, StoredRequest
+    from dagmaster.ports.requests import StoredRequest
     from dagmaster.ports.secret_vault import SecretVault
+    from dagmaster.records.requests import RequestBody
 
 MAX_FIELDS: Final = 64
 """How many fields of a platform's format a body has at most."""

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.json_types import JsonObject
-    from dagmaster.ports.requests import RequestBody, StoredRequest
+    from dagmaster.ports.requests import StoredRequest
+    from dagmaster.records.requests import RequestBody
 
 _REJECTIONS: Final = (InputsInvalid, PlatformRefsInvalid, SubmissionRejected, WorkflowNotFound)
 """What the request is to blame for: it is stored with the reason. Everything else stores nothing."""

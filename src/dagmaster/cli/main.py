@@ -33,7 +33,8 @@ UNAVAILABLE: Final = OUTCOMES[Category.UNAVAILABLE].exit_code
 INTERRUPTED: Final = 130
 
 REMOTE: Final = frozenset(
-    {"changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "submit", "workflows"}
+    {"changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "platforms", "requests"}
+    | {"submit", "workflows"}
 )
 """The commands that can ask a server instead of a database."""
 _PRODUCT_COMMANDS: Final = {
@@ -148,6 +149,14 @@ class LazyGroup(CommandGroup):
         "secrets-key": (
             "dagmaster.cli.commands.secrets_key:secrets_key",
             "Make, check and rotate the key that encrypts secret inputs.",
+        ),
+        "requests": (
+            "dagmaster.cli.commands.requests:requests",
+            "List what partners asked for, and the jobs that it led to.",
+        ),
+        "platforms": (
+            "dagmaster.cli.commands.platforms:platforms",
+            "Declare whose identifiers partners send.",
         ),
         "changes": ("dagmaster.cli.commands.changes:changes", "List who changed jobs, workflows and keys."),
         "migrate": ("dagmaster.cli.commands.migrate:migrate", "Upgrade the schema of a database."),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from dagmaster.client.connection import DEFAULT_TIMEOUT_SECONDS, Connection
 from dagmaster.client.job_methods import JobMethods
+from dagmaster.client.request_methods import RequestMethods
 from dagmaster.client.submission_methods import SubmissionMethods
 from dagmaster.client.system_methods import SystemMethods
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from dagmaster.client.retries import Retries
 
 
-class AsyncClient(SubmissionMethods, JobMethods, SystemMethods):
+class AsyncClient(SubmissionMethods, RequestMethods, JobMethods, SystemMethods):
     """A client of a server. The address and the key default to DAGMASTER_URL and DAGMASTER_KEY.
 
     Requests that may be repeated (reads, and whatever carries an idempotency key, as every submission does)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dagmaster.client.async_client import AsyncClient
 from dagmaster.client.connection import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.client.job_methods import JobMethods
+from dagmaster.client.request_methods import RequestMethods
 from dagmaster.client.submission_methods import SubmissionMethods
 from dagmaster.client.system_methods import SystemMethods
 from dagmaster.host.event_loops import LoopThread
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from dagmaster.client.retries import Retries
 
 
-class Client(SubmissionMethods, JobMethods, SystemMethods):
+class Client(SubmissionMethods, RequestMethods, JobMethods, SystemMethods):
     """A client of a server.
 
     The address and the key default to DAGMASTER_URL and DAGMASTER_KEY.

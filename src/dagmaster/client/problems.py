@@ -6,7 +6,14 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.errors import DagmasterError, Problem, ServerAnswerInvalid, ServerUnavailable, error_types
+from dagmaster.errors import (
+    DagmasterError,
+    Problem,
+    RequestRejected,
+    ServerAnswerInvalid,
+    ServerUnavailable,
+    error_types,
+)
 from dagmaster.errors.base import ProblemsError
 
 if TYPE_CHECKING:
@@ -21,9 +28,13 @@ def error_of_response(response: httpx.Response) -> DagmasterError:
     """Return the exception for an answer that is not a success."""
     document = _json_object(response)
     if "code" in document:
-        return error_of_code(
+        error = error_of_code(
             str(document["code"]), str(document.get("detail", "")), document.get("errors") or ()
         )
+        if isinstance(error, RequestRejected):
+            error.request_id, error.reason = str(document["request_id"]), str(document["reason"])
+            error.problems = tuple(_problem(item) for item in document.get("errors") or ())
+        return error
     address = response.request.url.copy_with(path="/", query=None)
     if response.is_server_error:
         return ServerUnavailable(

@@ -8,8 +8,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from dagmaster.ports.requests import RequestBody
-from dagmaster.records.requests import RequestOption, RequestOptions
+from dagmaster.records.requests import RequestBody, RequestOption, RequestOptions
 
 MAX_REQUESTS = 100
 

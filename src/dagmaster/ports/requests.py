@@ -6,35 +6,23 @@ the process are what a request is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-from dagmaster.records.requests import RequestOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.json_types import JsonObject, JsonValue
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.job_records import NewJob
     from dagmaster.records.page import Position
     from dagmaster.records.requests import (
         PlatformRecord,
+        RequestBody,
         RequestRecord,
         RequestStatus,
         RequestStatusRecord,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestBody(RequestOptions):
-    """What a partner sends. `fields`: those of the platform's own format."""
-
-    input_params: Mapping[str, JsonValue] = field(default_factory=dict)
-    fields: Mapping[str, JsonValue] = field(default_factory=dict)
-    sandbox: Mapping[str, JsonValue] | None = None
-    request_id: str | None = None
-    """The id that the gateway made. Sent again it is the same request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,6 +84,17 @@ class RequestOptions(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestBody(RequestOptions):
+    """What a partner sends. `fields`: those of the platform's own format."""
+
+    input_params: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    sandbox: Mapping[str, Any] | None = None
+    request_id: str | None = None
+    """The id that the gateway made. Sent again it is the same request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord(RequestOptions, order={"request_id": "", "status": "request_id", "tenant": "status"}):
     """A request as people of the installation see it, with the job that it led to last.
 

@@ -61,6 +61,7 @@ NAVIGATION: Final = (
     NavigationItem("/ui/jobs", "Jobs", "list", keys="g j"),
     NavigationItem("/ui/workflows", "Workflows", "graph", keys="g w"),
     NavigationItem("/ui/submit", "Submit", "play", keys="g s"),
+    NavigationItem("/ui/requests", "Requests", "inbox", keys="g r"),
     NavigationItem("/ui/editor", "Editor", "edit", keys="g e"),
     NavigationItem("/ui/fleet", "Fleet", "server", "Run", keys="g f"),
     NavigationItem("/ui/queues", "Queues", "stack", "Run", keys="g q"),

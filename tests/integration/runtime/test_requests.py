@@ -24,7 +24,7 @@ from dagmaster.errors import (
     RequestRejected,
 )
 from dagmaster.ports.audit_trail import ChangeOrigin
-from dagmaster.ports.requests import RequestBody
+from dagmaster.records.requests import RequestBody
 from dagmaster.sdk.handler_registry import handler
 from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.read_store import PostgresReadStore

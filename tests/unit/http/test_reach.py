@@ -96,7 +96,7 @@ def test_every_route_has_a_decision_about_narrowed_keys():
         assert reach is expected, (method, path)
 
 
-OWN_PAGES: Final = {"/ui/jobs", "/ui/jobs/bulk"}
+OWN_PAGES: Final = {"/ui/jobs", "/ui/jobs/bulk", "/ui/requests"}
 NO_JOB_PAGES: Final = {
     "/ui/{path:path}",
     "/ui/submit",
