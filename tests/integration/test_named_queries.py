@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
+from collections import defaultdict
 from dataclasses import replace
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +39,11 @@ from dagmaster.store.postgres.job_list import JobQuery, job_query, jobs_query, n
 from dagmaster.store.postgres.named_queries import (
     FRAGMENTS,
     compile_query,
+    encode_texts,
     for_rows,
     parts,
     queries,
+    value_arguments,
     value_parameters,
 )
 from dagmaster.store.postgres.node_list import NodeQuery, keyed_nodes_query, nodes_query
@@ -199,14 +203,68 @@ def test_a_statement_for_two_rows_has_the_values_of_each():
     assert (values["events_seq"], values["events_seq_next"]) == (2, 3)
 
 
-@pytest.mark.parametrize("turns", [1, 2])
-def test_every_part_has_the_parameters_of_its_rows(turns):
-    commits = [a_commit()] * turns
+def test_every_part_has_the_parameters_of_its_rows():
+    commits = [a_commit()] * 2
     query, params = turn_statement.statement_of(commits, owner_id=1, by="me", now=0.0, watched=["1"])
+    assert isinstance(params, dict)
     assert params.keys() == set(query.parameters)
-    assert bool(query.arrays) == (turns > 1)
+    assert query.arrays
     for name in EVERY_PART:
         assert f"{name}_" in " ".join(query.parameters)
+
+
+def test_the_values_of_one_turn_are_in_the_order_of_its_statement():
+    turn = a_commit()
+    query, arguments = turn_statement.statement_of([turn], owner_id=1, by="me", now=0.0, watched=["1"])
+    rows: turn_statement.Rows = defaultdict(list)
+    turn_statement._collect(turn, rows)
+    turn_statement._add_notifies([turn], ["1"], rows)
+    params: dict[str, Any] = {
+        "owner_id": 1,
+        "by": "me",
+        "now": datetime.fromtimestamp(0, UTC),
+        "rejections": "{}",
+    }
+    for name, part in rows.items():
+        value_parameters(name, part, params)
+    assert not query.arrays
+    assert params.keys() == set(query.parameters)
+    assert arguments == query.arguments(params)
+
+
+def test_a_row_without_one_of_its_values_is_refused():
+    query = compile_query("alone", for_rows("SELECT a FROM rows(part: a text, b text) AS n"))
+    assert value_arguments(query, {}, {"part": [{"a": "1", "b": "2"}]}) == ["1", "2"]
+    with pytest.raises(ValueError, match="1 values for 2 parameters"):
+        value_arguments(query, {}, {"part": [{"a": "1"}]})
+
+
+ARRAYS_OF_TEXT: list[list[str | None]] = [
+    [],
+    ["same"] * 3,
+    ['sa"me\\'] * 2,
+    [None, None],
+    [None, "NULL", None],
+    ["1", "2", ""],
+    ["{a,b}", "c d", "'", "é\n"],
+    ['a","b', "c"],
+    ["a\\", "b"],
+    ['{"i": 1}', '{"i": 2}'],
+]
+
+
+def test_an_array_of_texts_arrives_as_it_was_sent(migrated):
+    async def echo() -> list[list[str | None]]:
+        connection = await asyncpg.connect(migrated)
+        try:
+            return [
+                await connection.fetchval("SELECT $1::text::text[]", encode_texts(texts))
+                for texts in ARRAYS_OF_TEXT
+            ]
+        finally:
+            await connection.close()
+
+    assert asyncio.run(echo()) == ARRAYS_OF_TEXT
 
 
 @pytest.mark.parametrize("single", [False, True])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dagmaster.ports.database_config import DatabaseConfig
-    from dagmaster.store.postgres.named_queries import Query
+    from dagmaster.store.postgres.named_queries import Params, Query
     from dagmaster.store.postgres.worker_role import WorkerRole
 
     Copy = tuple[str, Sequence[str], Iterable[tuple[Any, ...]]]
@@ -106,7 +106,7 @@ class Connection:
     async def fetch(
         self,
         query: Query,
-        params: Mapping[str, Any],
+        params: Params,
         *,
         losses: int | None = None,
         tenant: str | None = None,
@@ -133,16 +133,16 @@ class Connection:
             except DRIVER_ERRORS as error:
                 raise self._translate(error, query.name) from error
 
-    def _statement(self, query: Query, params: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    def _statement(self, query: Query, params: Params) -> tuple[str, list[Any]]:
         """Return the text of a statement and its arguments."""
-        if self.role is not None:
+        if self.role is not None and not isinstance(params, list):
             return self.role.statement(query, params)
         return query.sql, query.arguments(params)
 
     async def row(
         self,
         query: Query,
-        params: Mapping[str, Any],
+        params: Params,
         *,
         losses: int | None = None,
         tenant: str | None = None,

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from datetime import UTC, datetime
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.model import FanOut
@@ -19,6 +20,7 @@ from dagmaster.store.postgres.named_queries import (
     compile_query,
     for_rows,
     parts,
+    value_arguments,
     value_parameters,
 )
 
@@ -27,11 +29,11 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.decisions import FinishJob
     from dagmaster.engine.model import Node
-    from dagmaster.json_types import JsonObject
     from dagmaster.ports.audit_events import AuditEvent
     from dagmaster.ports.job_records import NewJob, ParentNode
     from dagmaster.ports.tasks import NewTask
     from dagmaster.ports.turn_records import TaskResult, TurnCommit, Withdrawal
+    from dagmaster.store.postgres.named_queries import Params
 
 Row = dict[str, Any]
 """The columns of a row that a part of turn.sql gets."""
@@ -88,7 +90,7 @@ def statement(
 
 def statement_of(
     turns: Sequence[TurnCommit], *, owner_id: int, by: str, now: float, watched: Container[str] = ()
-) -> tuple[Query, JsonObject]:
+) -> tuple[Query, Params]:
     """Return the statement that commits these turns, and its params.
 
     It notifies of every turn of a watched job.
@@ -111,13 +113,8 @@ def statement_of(
         "owner_id": owner_id,
         "by": by,
         "now": datetime.fromtimestamp(now, UTC),
-        "rejections": json.dumps(rejections),
+        "rejections": json.dumps(rejections) if rejections else "{}",
     }
-    for name, part in rows.items():
-        if single and (events or name != "events"):
-            value_parameters(name, part, params)
-        else:
-            array_parameters(name, part, params)
     query = statement(
         present,
         has_readers="notify_readers" in rows,
@@ -125,7 +122,19 @@ def statement_of(
         single=single,
         events=events,
     )
-    return query, params
+    return query, _with_rows(query, params, rows, are_values=single, events=events)
+
+
+def _with_rows(query: Query, params: dict[str, Any], rows: Rows, *, are_values: bool, events: int) -> Params:
+    """Add rows: as values, as arrays, or as values and the `events` as arrays, if there are too many."""
+    if are_values and (events or "events" not in rows):
+        return value_arguments(query, params, rows)
+    for name, part in rows.items():
+        if are_values and name != "events":
+            value_parameters(name, part, params)
+        else:
+            array_parameters(name, part, params)
+    return params
 
 
 def _task_id(row: Row) -> int:
@@ -148,8 +157,7 @@ def _add_notifies(turns: Sequence[TurnCommit], watched: Container[str], rows: Ro
 def _collect(turn: TurnCommit, rows: Rows) -> None:
     job_id, finished = int(turn.job.id), turn.finished
     rows["jobs"].append(_job_row(turn, job_id))
-    for part, attribute, row_of in _LISTS:
-        items = getattr(turn, attribute)
+    for (part, _, row_of), items in zip(_LISTS, _lists_of(turn), strict=True):
         if items:
             rows[part] += [row_of(turn, job_id, item) for item in items]
     if finished is not None:
@@ -336,3 +344,4 @@ _LISTS: Final[tuple[tuple[str, str, Callable[[TurnCommit, int, Any], Row]], ...]
     ("children", "children", _child_row),
     ("cancelled_children", "cancelled_children", _cancelled_row),
 )
+_lists_of = attrgetter(*(attribute for _, attribute, _ in _LISTS))
