@@ -73,15 +73,21 @@ class OwnedJob:
         self.stored = {row.id for row in claimed.nodes}
         self.last_batch_order = max((batch.accepted_order or 0 for batch in claimed.batches), default=0)
         self.tasks = dict(claimed.tasks)
-        names = self.scopes.secret_inputs
-        secrets = {name: value for name, value in inputs.items() if name in names}
         # Encrypted: a task gets them as they are. Not encrypted, by an earlier version: texts to redact.
-        self.secret_inputs = {name: value for name, value in secrets.items() if read_sealed(value)}
-        clear = {name: value for name, value in secrets.items() if name not in self.secret_inputs}
-        self.clear_secrets = secret_texts(graph.inputs, clear) if clear else []
+        self.secret_inputs: dict[str, JsonValue] = {}
+        self.clear_secrets: list[str] = []
+        if self.scopes.secret_inputs:
+            self._keep_secrets(graph, inputs)
         # The frozen lists of fan-outs that still start children: read once, not once a turn.
         self.sources: dict[str, list[JsonValue]] = {}
         self.values = CachedValues(self, values)
+
+    def _keep_secrets(self, graph: Graph, inputs: Mapping[str, JsonValue]) -> None:
+        names = self.scopes.secret_inputs
+        secrets = {name: value for name, value in inputs.items() if name in names}
+        self.secret_inputs = {name: value for name, value in secrets.items() if read_sealed(value)}
+        clear = {name: value for name, value in secrets.items() if name not in self.secret_inputs}
+        self.clear_secrets = secret_texts(graph.inputs, clear) if clear else []
 
     def timers(self) -> Iterator[tuple[float, str]]:
         """Yield every timer that is set: its time, and the id of its node, or a name for one of the job."""

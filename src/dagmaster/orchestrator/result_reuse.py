@@ -18,7 +18,7 @@ from dagmaster.engine.resume_plan import with_descendants
 from dagmaster.ports.secret_vault import identity_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from dagmaster.engine.graph import ApprovalSpec
     from dagmaster.engine.model import Job, Node
@@ -38,13 +38,13 @@ class ResultReuse:
         *,
         source: SourceJob | None = None,
         reusable: ReusableResults | None = None,
-        redo: Iterable[str] = (),
+        redo: Collection[str] = (),
     ) -> None:
         self._job = job
         self._inputs = inputs
         self._source = source
         self._reusable = reusable
-        self._redo = with_descendants(job.graph, redo)
+        self._redo = with_descendants(job.graph, redo) if redo else frozenset[str]()
         self._prefixes: dict[tuple[str, str], Any] = {}
         # Ids of children change with their list: a result is looked up by its node of the graph.
         self._candidates: dict[tuple[str, bytes], SourceNode] = {}

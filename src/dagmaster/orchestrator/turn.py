@@ -406,7 +406,7 @@ def _find_reusable(
     """Set the fingerprint of a node that is about to start; return a reusable result, if there is one."""
     if isinstance(request, ResolvedTask):
         params, spec = request.params, request.task
-        if uses_secrets(spec.params, secret_inputs):
+        if spec.params.uses and uses_secrets(spec.params, secret_inputs):
             # A value that is not encrypted, as an earlier version stored it, is filled in as that version
             # did.
             params = fill_inputs(params, lambda part: read_sealed(part.stored) is None)

@@ -36,6 +36,7 @@ class SecretInputs:
 
 
 NO_SECRET_INPUTS: Final = SecretInputs()
+_NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class DetachedSecrets(NamedTuple):
 
 def secret_names(declarations: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the inputs that are declared secret."""
+    if not declarations:
+        return _NO_NAMES
     return frozenset(name for name, declared in declarations.items() if (declared or {}).get("secret"))
 
 

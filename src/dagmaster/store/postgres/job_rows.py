@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 _COPIED: Final = tuple(
     column for column in columns_with(Use.CLAIM) if column.name in NewJob.__dataclass_fields__
 )
+_NAMES: Final = tuple(column.name for column in _COPIED)
+_IDS: Final = tuple(column.name for column in _COPIED if column.type == "bigint")
+_copied_values = itemgetter(*_NAMES)
 
 
 def claimed_job(
@@ -32,7 +36,9 @@ def claimed_job(
     parent = None
     if row["parent_job_id"] is not None:
         parent = ParentNode(str(row["parent_job_id"]), row["parent_node_id"], row["parent_attempt"])
-    fields = {column.name: _read(row[column.name], column.type) for column in _COPIED}
+    fields = dict(zip(_NAMES, _copied_values(row), strict=True))
+    for name in _IDS:
+        fields[name] = None if fields[name] is None else str(fields[name])
     fields["redo"] = tuple(_load(fields["redo"]))
     return ClaimedJob(
         new=NewJob(**fields, parent=parent),
@@ -43,10 +49,6 @@ def claimed_job(
         tasks=tasks,
         batches=batches,
     )
-
-
-def _read(value: Any, type_: str) -> Any:
-    return str(value) if type_ == "bigint" and value is not None else value
 
 
 def job_row(row: asyncpg.Record) -> JobRow:
