@@ -46,7 +46,7 @@ _NO_BATCH: Final = 2**31 - 1
 """The number of a batch that is only checked: no stored batch has the names of its nodes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GraphJobRequest(JobOptions):
     """A job with its own graph."""
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.application.access import check_workflow
@@ -63,12 +64,20 @@ MAX_BATCH: Final = 100
 _TRACE_PARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
+_option_values = attrgetter(*OPTION_NAMES)
+# Of the options that are text: the shortest and the longest.
+_LENGTHS: Final = {
+    **{name: (o.min_length or 0, o.max_length) for name, o in SUBMITTER_OPTIONS.items() if o.max_length},
+    "submitted_by": (0, MAX_SUBMITTER),
+}
+_texts_of = attrgetter(*_LENGTHS)
+_NO_TEXTS: Final = tuple(DEFAULTS[name] for name in _LENGTHS)
 Order = tuple["JobRequest", "ChangeOrigin | None", "Caller | None"]
 # The caller can do nothing about these: they end a batch of one caller, before any of it is stored.
 _FATAL: Final = frozenset({Category.UNAVAILABLE, Category.INTERNAL})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class JobRequest(JobOptions):
     """A requested job: of a published workflow (`workflow_id`, `version`), or of a compiled `graph`."""
 
@@ -93,6 +102,8 @@ class JobRequest(JobOptions):
 
     def values_for(self, graph: Graph) -> dict[str, JsonValue]:
         """Return the inputs with those that are text parsed."""
+        if not self.input_texts:
+            return dict(self.inputs)
         return {**self.inputs, **parse_inputs(graph, self.input_texts)}
 
     def child_workflows(self) -> Mapping[str, str]:
@@ -357,8 +368,8 @@ class JobSubmitter:
                 # A request that is sent again after a rotation, or after the first key, is the same one.
                 others = earlier_identities(self._vault, owner, names, accepted)
                 earlier = tuple(_hash_request(request, graph, other) for other in others)
-        options = {name: getattr(request, name) for name in OPTION_NAMES}
-        if not _TRACE_PARENT.fullmatch(request.trace_parent or ""):
+        options = dict(zip(OPTION_NAMES, _option_values(request), strict=True))
+        if request.trace_parent is not None and not _TRACE_PARENT.fullmatch(request.trace_parent):
             options["trace_parent"] = None
         return NewJob(
             **options,
@@ -416,17 +427,14 @@ def check_options(options: JobOptions) -> None:
     """Raise `SubmissionRejected` about the first option that is not valid."""
     if not 0 <= options.priority <= MAX_PRIORITY:
         raise SubmissionRejected(f"priority must be between 0 and 10 (most urgent), not {options.priority}")
-    for name, option in SUBMITTER_OPTIONS.items():
-        if option.max_length is not None:
-            _check_text(name, getattr(options, name), option.max_length, min_length=option.min_length or 0)
-    _check_text("submitted_by", options.submitted_by, MAX_SUBMITTER)
-
-
-def _check_text(name: str, text: str | None, max_length: int, *, min_length: int = 0) -> None:
-    if text is None or (min_length <= len(text) <= max_length and text.isprintable()):
+    texts = _texts_of(options)
+    if texts == _NO_TEXTS:
         return
-    bounds = f"{min_length} to {max_length}" if min_length else f"at most {max_length}"
-    raise SubmissionRejected(f"{name} must have {bounds} printable characters, not {text[:40]!r}")
+    for (name, (min_length, max_length)), text in zip(_LENGTHS.items(), texts, strict=True):
+        if text is None or (min_length <= len(text) <= max_length and text.isprintable()):
+            continue
+        bounds = f"{min_length} to {max_length}" if min_length else f"at most {max_length}"
+        raise SubmissionRejected(f"{name} must have {bounds} printable characters, not {text[:40]!r}")
 
 
 def _check_conflicts(answers: Sequence[Accepted]) -> None:

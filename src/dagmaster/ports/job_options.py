@@ -36,7 +36,8 @@ def _option(default: Any, *arguments: Any, **declaration: Any) -> Any:
     return field(default=default, metadata={"option": Option(*arguments, **declaration)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen, nor what extends it: a `NewJob` is made in 0.4 µs instead of 1.7, twice for every job (2026-11).
+@dataclass(slots=True, kw_only=True)
 class JobOptions:
     """What is stored of a submit as it is. Fields without a declaration are not set by submitters."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.added_nodes import StoredBatch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class NewJob(JobOptions):
     """A job to store. Its graph is stored already."""
 

@@ -13,14 +13,13 @@ from dagmaster.store.postgres.added_nodes import copies_of, reserve_batch, uniqu
 from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.handler_contracts import PostgresHandlerContracts
-from dagmaster.store.postgres.job_columns import submitted_row
+from dagmaster.store.postgres.job_columns import submitted_columns
 from dagmaster.store.postgres.job_list import bigint
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import (
     Query,
     queries,
     split_ids,
-    value_parameters,
 )
 from dagmaster.store.postgres.request_store import PostgresRequestStore
 from dagmaster.store.postgres.submit_statement import submission, submit_statement
@@ -92,10 +91,8 @@ class PostgresClientStore:
         self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()
     ) -> Accepted:
         """Store a job with the nodes of its graph in one transaction, unless its key is in use."""
-        params: dict[str, Any] = {}
-        value_parameters("new", [submitted_row(job)], params)
-        if audit:
-            params |= {name: column[0] for name, column in entry_columns(audit).items()}
+        columns = submitted_columns([job]) | (entry_columns(audit) if audit else {})
+        params = {name: column[0] for name, column in columns.items()}
         submit = submit_statement(is_single=True, is_audited=bool(audit))
         number = {"job_id": int(job.id)}
         before = [(submit, params), (_ADDED["first_batch"], number)]
@@ -122,8 +119,9 @@ class PostgresClientStore:
         return str(stored[0]["id"]) if stored else None
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
-        known = await self._with_keys([job for job in jobs if job.idempotency_key is not None])
-        pairs = [(job, known.get((job.submitted_by, job.idempotency_key))) for job in jobs]
+        keyed = [job for job in jobs if job.idempotency_key is not None]
+        known = await self._with_keys(keyed)
+        pairs = [(job, known.get((job.submitted_by, job.idempotency_key))) for job in keyed]
         return [
             Accepted(str(row["id"]), is_new=False, same=job.is_same(row["body_hash"]))
             for job, row in pairs

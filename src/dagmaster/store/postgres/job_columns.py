@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.ports.job_columns import Use, column_names, columns_with
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from dagmaster.ports.job_columns import JobColumn
     from dagmaster.ports.job_records import NewJob
 
 _SUBMITTED: Final = column_names(Use.SUBMIT)
 _OF_CHILDREN: Final = tuple(name for name in column_names(Use.CHILD) if not name.startswith("parent_"))
+_NEW: Final = tuple(f"new_{name}" for name in _SUBMITTED)
 _submitted_values = attrgetter(*_SUBMITTED)
 _values_of_child = attrgetter(*_OF_CHILDREN)
 
@@ -40,25 +41,27 @@ def fragments() -> Mapping[str, str]:
     }
 
 
-def submitted_row(job: NewJob) -> dict[str, Any]:
-    row = dict(zip(_SUBMITTED, _submitted_values(job), strict=True))
-    row["name"] = job.name or None
-    row["redo"] = json.dumps(job.redo) if job.redo else "[]"
-    return _with_ids(row)
+def submitted_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
+    """Return the parameters of `rows(new: …)`, the jobs of a submit: a list for each column.
+
+    There is at least one job. A row for each job, and a list of each column of these, took thrice the time.
+    """
+    columns = dict(zip(_SUBMITTED, map(list, zip(*map(_submitted_values, jobs), strict=True)), strict=True))
+    columns["id"] = list(map(int, columns["id"]))
+    columns["resumed_from"] = [None if id_ is None else int(id_) for id_ in columns["resumed_from"]]
+    columns["name"] = [name or None for name in columns["name"]]
+    columns["redo"] = [json.dumps(redo) if redo else "[]" for redo in columns["redo"]]
+    return dict(zip(_NEW, columns.values(), strict=True))
 
 
 def child_row(job: NewJob) -> dict[str, Any]:
     """Return what a turn stores of a child job, apart from what it has of its parent."""
     assert job.parent is not None  # noqa: S101 - for mypy: a child has one
-    row = _with_ids(dict(zip(_OF_CHILDREN, _values_of_child(job), strict=True)))
+    row: dict[str, Any] = dict(zip(_OF_CHILDREN, _values_of_child(job), strict=True))
+    row["id"] = int(job.id)
+    row["resumed_from"] = None if job.resumed_from is None else int(job.resumed_from)
     row["parent_node_id"], row["parent_attempt"] = job.parent.node_id, job.parent.attempt
     row["job_id"] = int(job.parent.job_id)
-    return row
-
-
-def _with_ids(row: dict[str, Any]) -> dict[str, Any]:
-    row["id"] = int(row["id"])
-    row["resumed_from"] = None if row["resumed_from"] is None else int(row["resumed_from"])
     return row
 
 

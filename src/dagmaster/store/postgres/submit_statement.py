@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.store.postgres.audit_trail import entry_columns
-from dagmaster.store.postgres.job_columns import submitted_row
+from dagmaster.store.postgres.job_columns import submitted_columns
 from dagmaster.store.postgres.named_queries import Query, array_parameters, compile_query, for_rows, parts
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ def submission(
     jobs: Sequence[NewJob], audit: Sequence[AuditEntry], requests: Rows = ()
 ) -> tuple[Query, Mapping[str, Any]]:
     """Return the statement that stores jobs, with the requests that lead to them, and its parameters."""
-    params: dict[str, Any] = {}
-    if jobs:
-        array_parameters("new", [submitted_row(job) for job in jobs], params)
+    params: dict[str, Any] = submitted_columns(jobs) if jobs else {}
     if requests:
         array_parameters("request", requests, params)
     if audit:
