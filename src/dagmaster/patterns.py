@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-import re2
-
 MAX_PATTERN_CHARACTERS: Final = 1_024
 MAX_PATTERN_TEXT: Final = 10_000
 """Bytes of a text in UTF-8 that a pattern is matched against, at most."""
@@ -121,6 +119,9 @@ def compile_pattern(source: str, *, ignore_case: bool = False) -> LinearPattern:
     length = len(source)
     if length > MAX_PATTERN_CHARACTERS:
         raise PatternRefused(f"the pattern has {length:,} characters: at most {MAX_PATTERN_CHARACTERS:,}")
+    # Here: its library is 3 MB of each orchestrator and worker (2026-11), and most never need it.
+    import re2
+
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY
