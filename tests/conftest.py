@@ -20,6 +20,9 @@ from tests import server_folders
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+# No test writes the logs of its tasks to the directory of this machine.
+os.environ["DAGMASTER_LOG_DIR"] = "off"
+
 # A shell starts background jobs with SIGINT ignored, and every child process inherits that: a test that sends SIGINT
 # would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

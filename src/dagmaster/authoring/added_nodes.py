@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.added_nodes import BatchRows, DependencyRecord, GroupRecord, NodeRecord
 
-    _TaskMaker = Callable[[str, Gate | None, str | None, Template], TaskSpec]
+    _TaskMaker = Callable[[str, Gate | None, str | None, Template, int], TaskSpec]
 
 PYTHON_WORKFLOW: Final = "python"
 """The workflow of jobs whose graph is built in Python: it has no nodes but those that are added."""
@@ -38,7 +38,7 @@ _ADDABLE: Final = frozenset({Kind.TASK, Kind.FAN_IN, Kind.WAIT})
 _DECODE: Final = json.JSONDecoder().decode
 # What writes a field of a new task, and the fields that each task has for itself.
 _WRITE: Final = {one.name: getattr(TaskSpec, one.name).__set__ for one in fields(TaskSpec)}
-_OWN_FIELDS: Final = ("id", "requires", "group", "params")
+_OWN_FIELDS: Final = ("id", "requires", "group", "params", "graph_task_id")
 
 
 def _make_encoder() -> Callable[[Any], str]:
@@ -134,20 +134,20 @@ class _NodeReader:
         self._makers: dict[str, _TaskMaker] = {}
 
     def read(self, record: NodeRecord) -> Spec:
-        _, node_id, group, text = record
+        number, node_id, group, text = record
         definition = _DECODE(text)
         kind = definition.get("type", Kind.TASK)
         if kind == Kind.TASK and "references" not in definition:
             params = JsonTemplate(encode_json(definition.pop("params", {})))
             key = repr(definition)
             make = self._makers.get(key) or self._makers.setdefault(key, self._maker(definition))
-            return make(node_id, self._links.requires(node_id), group, params)
+            return make(node_id, self._links.requires(node_id), group, params, number)
         if kind not in _ADDABLE:
             raise ValueError(f"node {node_id} has the type {kind!r}, which cannot be added to a job")
         if kind == Kind.FAN_IN:
             # The results of tasks in their order: one that failed and is allowed to keeps its place.
             definition = {"aggregation": Aggregation.COLLECT_ALL, **definition}
-        return read_node(
+        spec = read_node(
             node_id,
             definition,
             _ReferencedValues(definition.get("references", ())),
@@ -156,6 +156,9 @@ class _NodeReader:
             group=group,
             added_by=self._added_by,
         )
+        if isinstance(spec, TaskSpec):
+            _WRITE["graph_task_id"](spec, number)
+        return spec
 
     def _maker(self, definition: JsonObject) -> _TaskMaker:
         """Return a function that makes tasks with the options of this one.
@@ -164,14 +167,19 @@ class _NodeReader:
         """
         options = read_node("", definition, NoValues(), limits=self._limits, added_by=self._added_by)
         rest = [(write, getattr(options, name)) for name, write in _WRITE.items() if name not in _OWN_FIELDS]
-        write_id, write_requires, write_group, write_params = (_WRITE[name] for name in _OWN_FIELDS)
+        write_id, write_requires, write_group, write_params, write_number = (
+            _WRITE[name] for name in _OWN_FIELDS
+        )
 
-        def make(node_id: str, requires: Gate | None, group: str | None, params: Template) -> TaskSpec:
+        def make(
+            node_id: str, requires: Gate | None, group: str | None, params: Template, number: int
+        ) -> TaskSpec:
             spec: TaskSpec = object.__new__(TaskSpec)
             write_id(spec, node_id)
             write_requires(spec, requires)
             write_group(spec, group)
             write_params(spec, params)
+            write_number(spec, number)
             for write, value in rest:
                 write(spec, value)
             return spec

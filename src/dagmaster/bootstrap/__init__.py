@@ -272,6 +272,7 @@ def make_worker(
     `in_process`: plain functions run on threads of this process.
     """
     from dagmaster.ports.run_queues import is_run_queue
+    from dagmaster.settings.log_directory import is_default_logs_dir, named_logs_dir
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
     from dagmaster.worker.lazy_services import LazyServices
     from dagmaster.worker.memory_limit import check_memory_limit
@@ -299,8 +300,8 @@ def make_worker(
         memory_limit_mb=memory_limit_mb,
         # The worker of `run` serves its own job only.
         publishes_handlers=not any(map(is_run_queue, queues)),
-        log_dir=settings.log_dir,
-        echoes=in_process and settings.log_dir is None,
+        log_dir=named_logs_dir(settings),
+        echoes=in_process and is_default_logs_dir(settings.log_dir),
     )
     return Worker(
         WorkerPorts(
@@ -360,9 +361,11 @@ async def stored_services(
 ) -> AsyncIterator[LocalServices]:
     """Wire the services of a local run whose job is stored in PostgreSQL. `in_process`: see `make_worker`."""
     from dagmaster.local.runner import LocalServices
+    from dagmaster.settings.log_directory import local_logs_dir
     from dagmaster.store.postgres.client_store import PostgresClientStore
 
     await ensure_schema(config, migrate=config.is_embedded)
+    settings = settings.model_copy(update={"log_dir": local_logs_dir(settings)})
     async with contextlib.AsyncExitStack() as stack:
         client = PostgresClientStore(config, "dagmaster run")
         await client.open()
@@ -398,6 +401,7 @@ def ephemeral_services(
 ) -> LocalServices:
     """Wire the services of a local run with its job in memory. Plain functions run in child processes."""
     from dagmaster.local.memory_services import memory_services
+    from dagmaster.settings.log_directory import local_logs_dir
     from dagmaster.worker.lazy_services import LazyServices
     from dagmaster.worker.options import WorkerOptions
 
@@ -412,7 +416,7 @@ def ephemeral_services(
             concurrency=settings.concurrency,
             drain_seconds=settings.drain_seconds,
             blocked_seconds=settings.blocked_seconds,
-            log_dir=settings.log_dir,
+            log_dir=local_logs_dir(settings),
         ),
     )
 

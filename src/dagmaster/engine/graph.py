@@ -165,6 +165,8 @@ class TaskSpec(Spec):
     allow_failure: bool = False
     pool: str | None = None
     code_fingerprint: str | None = None
+    graph_task_id: int | None = field(default=None, compare=False)
+    """The id of the `Task` in code that this node was made of: not a part of what the node does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,11 @@ def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
         secrets = _references(
             task.places, owned.secret_inputs, spec.code_fingerprint, hide=owned.clear_secrets
         )
-    elif spec.code_fingerprint is not None:
+    elif spec.code_fingerprint is not None or spec.graph_task_id is not None:
         secrets = _code_alone(spec.code_fingerprint)
+    if secrets is not None and spec.graph_task_id is not None:
+        # As text: most tasks of a graph in code have the rest in common.
+        secrets = f'{secrets[:-1]}, "graph_task_id": {spec.graph_task_id:d}}}'
     return NewTask(
         task_id,
         owned.job.id,
@@ -150,7 +153,7 @@ def _references(places: Any, inputs: Any, code_fingerprint: str | None, *, hide:
 
 
 @lru_cache(maxsize=1_000)
-def _code_alone(code_fingerprint: str) -> str:
+def _code_alone(code_fingerprint: str | None) -> str:
     """Return what most tasks of a graph in code have in common."""
     return _references([], {}, code_fingerprint)
 

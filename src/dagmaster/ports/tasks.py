@@ -30,8 +30,8 @@ class QueuedTask(Task):
 class NewTask(QueuedTask):
     """A task that a turn dispatches.
 
-    `secrets`: the places of secrets in the params, the values to redact, and the fingerprint of the
-    submitter's code; None if there is nothing of these, as for most tasks.
+    `secrets`: the places of secrets in the params, the values to redact, the fingerprint of the submitter's
+    code, and the id of the `Task` in code; None if there is nothing of these, as for most tasks.
     """
 
     attempt: int

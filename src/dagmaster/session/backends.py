@@ -225,11 +225,13 @@ def memory_backend(clock: Clock | None = None) -> ApplicationBackend:
     from dagmaster.authoring.python.process_functions import ProcessRegistry
     from dagmaster.bootstrap import find_handlers
     from dagmaster.local.memory_services import SHARED_LOOP, memory_services
-    from dagmaster.settings.log_directory import configured_logs_dir
+    from dagmaster.settings.log_directory import is_default_logs_dir, script_logs_dir
 
-    log_dir = configured_logs_dir()
+    log_dir = script_logs_dir()
     functions = ProcessRegistry(find_handlers)
-    options = replace(SHARED_LOOP, log_dir=log_dir)
+    options = replace(
+        SHARED_LOOP, log_dir=log_dir, echoes=log_dir is not None and is_default_logs_dir(log_dir)
+    )
     services = memory_services(functions, clock=clock, options=options)
     return ApplicationBackend(services.application, DEFAULT_QUEUE, services=services, functions=functions)
 

@@ -147,9 +147,10 @@ async def _services(job: Job) -> AsyncIterator[LocalServices]:
     from dagmaster.bootstrap import blob_directory, find_handlers, open_database, stored_services
     from dagmaster.session.backends import entered
     from dagmaster.settings import load_settings
-    from dagmaster.settings.log_directory import configured_logs_dir
+    from dagmaster.settings.groups import NO_LOG_FILES
+    from dagmaster.settings.log_directory import script_logs_dir
 
-    settings = load_settings().model_copy(update={"log_dir": configured_logs_dir()})
+    settings = load_settings().model_copy(update={"log_dir": script_logs_dir() or NO_LOG_FILES})
     async with (
         entered(open_database(settings)) as config,
         stored_services(

@@ -49,8 +49,8 @@ class TaskInfo:
 
     The result of another task is named in `kwargs`: `{{ nodes.extract.output }}`. `group` is the name of its
     group, `group_id` the id of the `Group`. `traceback`: that of its last attempt, if that raised an
-    exception. `log_path`: the file of what its last attempt printed and of its error, if `DAGMASTER_LOG_DIR`
-    is set here and where its worker runs.
+    exception. `log_path`: the file of what its attempts printed and of their errors (`get_logs_dir`); None if
+    `DAGMASTER_LOG_DIR` is not set here and the default directory has none.
     """
 
     id: int
@@ -216,7 +216,7 @@ def _task_info(view: GraphTaskView) -> TaskInfo:
         traceback=traceback_of(view.error),
         attempts=view.attempts,
         worker_id=None if view.worker_id is None else int(view.worker_id),
-        log_path=None if view.attempt_id is None else log_path_of(view.attempt_id),
+        log_path=None if view.attempt_id is None else log_path_of(view.task_id),
         created_at=to_datetime(view.created_at),
         claimed_at=to_datetime(view.claimed_at),
         started_at=to_datetime(view.started_at),

@@ -339,6 +339,10 @@ class WorkerSettings(BaseModel):
     worker_memory_mb: int | None = Field(default=None, ge=0, description=WORKER_MEMORY)
 
 
+NO_LOG_FILES: Final = Path("off")
+"""The directory of logs that stands for none."""
+
+
 class LogSettings(BaseModel):
     """The logs of orchestrators and workers."""
 
@@ -348,8 +352,10 @@ class LogSettings(BaseModel):
     )
     log_dir: Path | None = Field(
         default=None,
-        description="The directory in which workers also write the log of each task, as TASK_ID.log. Nothing"
-        " there is ever deleted. Default: logs of tasks are only in the database.",
+        description="The directory in which workers also write the logs of tasks, each with all attempts:"
+        " TASK_ID.log for graphs in code, JOB_ID/NODE_ID.log for others. Nothing there is ever deleted."
+        " Default: dev, run and scripts use /var/log/dagmaster (macOS: ~/.dagmaster/logs) if they may write"
+        " there; other workers write no files. off: no files.",
     )
     debug: bool = Field(
         default=False, description="A command that fails unexpectedly prints the trace of the error."

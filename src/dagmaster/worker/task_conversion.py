@@ -65,7 +65,8 @@ def make_message(
                 raise PermanentError(str(error), kind=SecretUnreadable.code) from error
 
         inputs = references.get("inputs", {})
-        params = fill_secrets(attach_secrets(params, references["places"], inputs), secret, open_input)
+        if references["places"]:
+            params = fill_secrets(attach_secrets(params, references["places"], inputs), secret, open_input)
         hidden.update(_texts_of_inputs(task.job_id, inputs, vault))
     return TaskMessage(
         task_id=task.task_id,
@@ -86,6 +87,12 @@ def make_message(
         queue=task.queue,
         code_fingerprint=code_fingerprint,
     )
+
+
+def graph_task_id(references: str | None) -> int | None:
+    """Return the id of the `Task` in code that a task executes, by what is stored with it."""
+    number = None if references is None else json.loads(references).get("graph_task_id")
+    return number if isinstance(number, int) else None
 
 
 class SecretReplaced(Exception):

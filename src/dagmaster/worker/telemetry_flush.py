@@ -42,10 +42,16 @@ class TelemetryFlush:
     What could not be stored during an outage is kept for the next flush.
     """
 
-    def __init__(self, buffer: TelemetryBuffer, journal: TaskJournal, log_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        buffer: TelemetryBuffer,
+        journal: TaskJournal,
+        held: HeldTasks,
+        log_dir: Path | None = None,
+    ) -> None:
         self._buffer = buffer
         self._journal = journal
-        self._files = None if log_dir is None else TaskLogFiles(log_dir)
+        self._files = None if log_dir is None else TaskLogFiles(log_dir, held)
         self._lock = asyncio.Lock()
         self._checkpoints: list[CheckpointWrite] = []
         self._logs: list[LogChunk] = []
@@ -98,7 +104,8 @@ class TelemetryFlush:
             await self.run_once({report.task_id for report in reports})
         ended = [report for report in reports if not report.returns_to_queue]
         await self._files.write(
-            [LogChunk(report.task_id, report.token, 0, _ending(report)) for report in ended]
+            [LogChunk(report.task_id, report.token, 0, _ending(report)) for report in ended],
+            ended=[report.task_id for report in reports],
         )
 
     async def run_once(self, finished: Collection[str] = ()) -> None:

@@ -168,5 +168,8 @@ async def test_a_worker_with_other_code_than_the_submitter_runs_the_task_and_rep
         return
     assert metrics["good"] == {"code_fingerprint": {"submitter": fingerprint, "worker": own}}
     assert f"other code of {ETL}.load" in log
-    texts = {one.name: one.read_text() for one in (tmp_path / "not" / "there").iterdir()}
-    assert texts == {f"{row['task_id']}.log": log if row["node_id"] == "good" else "" for row in rows}
+    folder = tmp_path / "not" / "there" / report.job_id
+    assert {one.name: one.read_text().partition("\n")[2] for one in folder.iterdir()} == {
+        "good.log": log,
+        "none.log": "",
+    }

@@ -95,6 +95,30 @@ async def test_a_graph_runs_in_this_process_on_the_database_of_the_settings(
     assert (await get_job(job.id)).status is JobStatus.COMPLETED
 
 
+async def test_the_logs_of_a_graph_in_code_are_files_called_after_its_tasks(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    await world.orchestrator()
+    await world.worker(log_dir=place / "logs")
+    flaky = create_task(
+        FLAKY, {"fail_times": 1}, queue="q", retry={"max_attempts": 3, "initial_delay_seconds": 0.01}
+    )
+    # One without a result of another task, one with it, one that is added later.
+    tasks = [flaky, create_task(ECHO, {"value": flaky}, queue="q"), create_task(ECHO, {"n": 2}, queue="q")]
+    async with OrchContext() as context:
+        job = await context.create_job("logged", tasks[:2])
+        await context.apply(tasks[2])
+    await world.finished(str(job.id))
+    assert {path.name for path in (place / "logs").iterdir()} == {f"{task.id}.log" for task in tasks}
+    lines = (place / "logs" / f"{flaky.id}.log").read_text().splitlines()
+    attempts = (await get_task(flaky.id)).attempts
+    assert attempts > 1
+    assert [line.partition(" (task")[0] for line in lines if line.startswith("====")] == [
+        f"==== flaky: attempt {attempt}" for attempt in range(1, attempts + 1)
+    ]
+
+
 async def test_a_function_that_no_worker_can_import_is_rejected_with_its_line(
     world: World, place: Path, monkeypatch: pytest.MonkeyPatch
 ):

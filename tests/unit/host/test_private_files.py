@@ -15,6 +15,7 @@ from dagmaster.bootstrap import large_outputs
 from dagmaster.bootstrap.services_config import handler_services_config
 from dagmaster.host import atomic_files, private_files
 from dagmaster.ports.task_journal import LogChunk
+from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.settings import load_settings
 from dagmaster.worker.task_log_files import TaskLogFiles
@@ -45,6 +46,7 @@ def modes_below(folder: Path) -> set[str]:
 
 
 PRIVATE = {"folder 0o700", "file 0o600"}
+HELD = {"7": ClaimedTask("7", "1", "n", "h", 1, "{}", None, 60.0, token=1, dispatched_at=0.0)}
 
 
 def test_large_outputs_are_private_and_no_mode_of_a_parent_is_changed(folder):
@@ -54,11 +56,11 @@ def test_large_outputs_are_private_and_no_mode_of_a_parent_is_changed(folder):
 
 
 def test_logs_are_private_and_stay_so_when_they_grow(folder):
-    files = TaskLogFiles(folder / "var" / "logs")
+    files = TaskLogFiles(folder / "var" / "logs", HELD)
     for number in (1, 2):
         asyncio.run(files.write([LogChunk("7", 1, number, "text")]))
     assert modes_below(folder) == PRIVATE
-    assert (folder / "var" / "logs" / "7.log").read_text() == "texttext"
+    assert (folder / "var" / "logs" / "1" / "n.log").read_text().endswith("\ntexttext")
 
 
 def test_a_key_is_private_even_in_a_shared_folder(folder):
@@ -108,7 +110,7 @@ def test_what_is_made_in_a_folder_that_is_shared_with_a_group_is_also_shared(fol
     (folder / "shared").mkdir()
     (folder / "shared").chmod(0o2770)
     asyncio.run(LocalBlobs(folder / "shared").write("job/node.json", b"{}"))
-    asyncio.run(TaskLogFiles(folder / "shared" / "logs").write([LogChunk("7", 1, 1, "text")]))
+    asyncio.run(TaskLogFiles(folder / "shared" / "logs", HELD).write([LogChunk("7", 1, 1, "text")]))
     assert modes_below(folder / "shared") == {"folder 0o2770", "file 0o660"}
     private_files.tighten(folder / "shared")
     assert stat.S_IMODE((folder / "shared").stat().st_mode) == 0o2770

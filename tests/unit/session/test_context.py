@@ -17,6 +17,7 @@ import pytest
 
 from dagmaster import (
     Group,
+    HandlerContext,
     JobStatus,
     OrchContext,
     PermanentError,
@@ -56,6 +57,7 @@ from dagmaster.errors import (
     SettingsInvalid,
 )
 from dagmaster.session.workers import _worker_info
+from dagmaster.settings import log_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -489,10 +491,10 @@ async def test_a_task_has_the_path_of_its_log(context: OrchContext):
     await run_job_test_async(await context.create_job("logged", task))
     assert (await get_task(task.id)).log_path is None
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("DAGMASTER_LOG_DIR")
         patch.setenv("AAICLICK_LOG_DIR", "/shared/logs")
         path = (await get_task(task.id)).log_path
-    detail = await node_detail(context.backend.app, str(task.job_id), "give")  # type: ignore[attr-defined]
-    assert path == f"/shared/logs/{detail.attempts[0].task_id}.log"
+    assert path == f"/shared/logs/{task.id}.log"
 
 
 @pytest.mark.parametrize("variable", ["DAGMASTER_LOG_DIR", "AAICLICK_LOG_DIR"])
@@ -503,6 +505,7 @@ def test_the_log_of_a_task_of_run_job_test_is_a_file(variable, tmp_path, monkeyp
             await run_job_test_async(await context.create_job("logged", task))
             return (await get_task(task.id)).log_path
 
+    monkeypatch.delenv("DAGMASTER_LOG_DIR")
     monkeypatch.setenv(variable, str(tmp_path / "logs"))
     path = asyncio.run(run())
     assert path is not None
@@ -521,7 +524,35 @@ def test_a_failed_task_has_its_error_in_its_log_file_and_a_silent_one_has_a_file
     broken, silent, permanent = [Path(path).read_text(encoding="utf-8") for path in asyncio.run(run())]
     assert "return 1 // x" in broken
     assert broken.endswith("\nZeroDivisionError: integer division or modulo by zero\n")
-    assert (silent, permanent) == ("", "before\nthe flag is not there\n")
+    assert silent.startswith("==== give: attempt 1 (task ")
+    assert silent.count("\n") == 1
+    assert permanent.partition("\n")[2] == "before\nthe flag is not there\n"
+
+
+def try_twice(ctx: HandlerContext) -> None:
+    print(f"try {ctx.attempt}")  # noqa: T201 - what a task prints is its log
+    if ctx.attempt == 1:
+        raise ConnectionError("not yet")
+
+
+def test_the_attempts_of_a_task_are_in_one_file_in_the_default_directory(tmp_path, monkeypatch, capsys):
+    async def run() -> str | None:
+        async with OrchContext(in_memory=True) as context:
+            task = create_task(try_twice, retry={"max_attempts": 2, "initial_delay_seconds": 0.01})
+            await run_job_test_async(await context.create_job("logged", task))
+            path = (await get_task(task.id)).log_path
+            assert path is not None
+            assert path.endswith(f"/{task.id}.log")
+            return path
+
+    monkeypatch.delenv("DAGMASTER_LOG_DIR")
+    monkeypatch.setattr(log_directory, "default_logs_dir", lambda _platform: tmp_path / "logs")
+    path = asyncio.run(run())
+    text = Path(str(path)).read_text(encoding="utf-8")
+    assert text.index("attempt 1 (task ") < text.index("try 1\n") < text.index("ConnectionError: not yet\n")
+    assert text.index("ConnectionError: not yet\n") < text.index("attempt 2 (task ") < text.index("try 2\n")
+    # Nobody chose files instead of the terminal.
+    assert "try 1\ntry 2\n" in capsys.readouterr().out
 
 
 @in_memory

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.errors import DatabaseUnavailable, StatementFailed
+from dagmaster.worker.held_tasks import HeldTasks
 from dagmaster.worker.telemetry_buffer import MAX_CHUNK_CHARACTERS, TelemetryBuffer
 from dagmaster.worker.telemetry_flush import FLUSH_SECONDS, TelemetryFlush
 
@@ -36,7 +37,7 @@ class Telemetry:
     def __init__(self) -> None:
         self.buffer, self.journal = TelemetryBuffer(), Journal()
         journal: Any = self.journal
-        self.flush = TelemetryFlush(self.buffer, journal)
+        self.flush = TelemetryFlush(self.buffer, journal, HeldTasks(1, None))
         self.buffer.begin("1", 7)
         self.buffer.begin("2", 8)
 

@@ -19,7 +19,7 @@ class GraphTaskView(Record):
 
     `kwargs` name the results of other tasks as a workflow file does: `{{ nodes.extract.output }}`.
     `entrypoint` is null for what runs no function: a collector of results, the hold of a context.
-    `attempt_id`: the task id of its last attempt; a log file is called after it.
+    `attempt_id`: the task id of its last attempt. Its log file is called after `task_id`.
     """
 
     task_id: str
