@@ -7,16 +7,17 @@ import contextlib
 import os
 import sys
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.cli.main import BAD_INPUT, COMPLETED, INTERRUPTED
+from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.render.text import format_exit
 from dagmaster.host.clocks import wait_at_most
 from dagmaster.sdk.terminal import echo
 from dagmaster.telemetry.logs import LogFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 RESTART_SECONDS: Final = 1.0
 MAX_RESTART_SECONDS: Final = 30.0
@@ -53,10 +54,13 @@ class ServiceSupervisor:
         *,
         stop_seconds: float,
         log_format: LogFormat = LogFormat.TEXT,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._services: list[Service] = []
         self._on_death = on_death
         self._log_format = log_format
+        # What services get besides the environment of this process.
+        self._environment = environment
         self._stop_seconds = stop_seconds
         self._processes: set[asyncio.subprocess.Process] = set()
         self._process_of: dict[int, asyncio.subprocess.Process] = {}
@@ -72,7 +76,7 @@ class ServiceSupervisor:
 
     def start(self, services: Sequence[Service]) -> None:
         self._services = list(services)
-        self._tasks = [asyncio.create_task(self._supervise(service)) for service in self._services]
+        self._tasks = [asyncio.create_task(self._keep_running(service)) for service in self._services]
 
     def replace(self, name: str, arguments: Sequence[str]) -> None:
         """Stop all services of a name, which finish their work; start others with these arguments."""
@@ -83,7 +87,7 @@ class ServiceSupervisor:
                 service.replaced.set()
                 self._terminate(self._process_of.get(id(service)))
                 self._services[position] = new = Service(name, arguments, is_replacement=True)
-                self._tasks.append(asyncio.create_task(self._supervise(new)))
+                self._tasks.append(asyncio.create_task(self._keep_running(new)))
 
     async def wait_ready(self) -> None:
         """Wait until all services are ready, or a stop was requested."""
@@ -127,7 +131,14 @@ class ServiceSupervisor:
     async def _forward_output(self, process: asyncio.subprocess.Process, service: Service) -> None:
         """Print the output of a process until it ends, JSON unchanged to stderr; note when it is ready."""
         assert process.stdout is not None  # noqa: S101 - for mypy: it is a pipe
-        async for line in process.stdout:
+        while True:
+            try:
+                line = await process.stdout.readline()
+            except ValueError:
+                # It is longer than any line of ours; the stream has dropped what it has of it.
+                continue
+            if not line:
+                return
             text = line.decode(errors="replace").rstrip()
             if self.exit_code or self._is_repeated(text, service):
                 continue
@@ -147,12 +158,26 @@ class ServiceSupervisor:
         self._errors.add(text)
         return is_repeated
 
+    async def _keep_running(self, service: Service) -> None:
+        """Supervise a service; if that is not possible, say why, and end all."""
+        try:
+            await self._supervise(service)
+        except Exception as error:  # noqa: BLE001 - nobody else awaits this: `dev` would wait for ever
+            reason = f"{type(error).__name__}: {error}"
+            echo(f"{ERROR_PREFIX}the {service.name} cannot be started or watched: {reason}", err=True)
+            self._end_all(FAILED)
+
+    def _end_all(self, code: int) -> None:
+        self.exit_code = code
+        self._stopping.set()
+        self._signal_all()
+
     async def _supervise(self, service: Service) -> None:
         deaths, loop = 0, asyncio.get_running_loop()
         while not self._stopping.is_set() and not service.replaced.is_set():
             started_at = loop.time()
             was_ready = service.ready.is_set()
-            process = await _spawn(service.arguments)
+            process = await _spawn(service.arguments, self._environment)
             self._processes.add(process)
             self._process_of[id(service)] = process
             if service.replaced.is_set():
@@ -168,9 +193,7 @@ class ServiceSupervisor:
                 return
             if code == BAD_INPUT and not (was_ready or service.ready.is_set() or service.is_replacement):
                 # It has printed why; a restart would end the same way, and so may the others.
-                self.exit_code = code
-                self._stopping.set()
-                self._signal_all()
+                self._end_all(code)
                 return
             deaths = 1 if loop.time() - started_at > HEALTHY_SECONDS else deaths + 1
             seconds = restart_delay(deaths)
@@ -190,7 +213,9 @@ def print_status(name: str, message: str) -> None:
     echo(f"  {name:<13} {message}")
 
 
-async def _spawn(arguments: Sequence[str]) -> asyncio.subprocess.Process:
+async def _spawn(
+    arguments: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})
+) -> asyncio.subprocess.Process:
     # In its own session: this process passes on a Ctrl-C at the terminal. It exits when its standard input is
     # closed.
     return await asyncio.create_subprocess_exec(
@@ -203,5 +228,6 @@ async def _spawn(arguments: Sequence[str]) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         limit=MAX_LINE_BYTES,
+        env={**os.environ, **environment},
         start_new_session=True,
     )

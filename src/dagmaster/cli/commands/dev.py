@@ -28,6 +28,9 @@ from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.sdk.command_line import data_dir_option
 from dagmaster.sdk.terminal import echo
 from dagmaster.settings import load_settings
+from dagmaster.settings.groups import NO_LOG_FILES
+from dagmaster.settings.log_directory import VARIABLE as LOG_DIR_VARIABLE
+from dagmaster.settings.log_directory import script_logs_dir
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
@@ -148,6 +151,7 @@ def dev(
             partial(_expire_process, session),
             log_format=log_format or settings.log_format,
             stop_seconds=settings.drain_seconds + STOP_SECONDS,
+            environment={LOG_DIR_VARIABLE: str(script_logs_dir() or NO_LOG_FILES)},
         )
         plan = _Plan(
             folder=folder,
