@@ -41,13 +41,17 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+NO_LOG_FILES = {"DAGMASTER_LOG_DIR": "off"}
+"""Who may write to the default directory depends on the user."""
+
+
 def environment() -> dict[str, str]:
     """Return the environment without dagmaster settings: the defaults are measured, compiled as an installer does."""
     return {
         key: value
         for key, value in os.environ.items()
         if not key.startswith("DAGMASTER_") and key != "PYTHONDONTWRITEBYTECODE"
-    }
+    } | NO_LOG_FILES
 
 
 class Stack:

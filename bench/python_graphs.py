@@ -21,7 +21,7 @@ import asyncpg
 from bench import process_usage
 from bench.chain_tasks import CHAIN, decorated_chain
 from bench.clients import HANDLERS, client, timers_of
-from bench.dev_stack import Stack, folder
+from bench.dev_stack import NO_LOG_FILES, Stack, folder
 from bench.rows import Row
 from dagmaster import OrchContext, compile_text, create_job, create_task
 from dagmaster.authoring.python.graph_collection import collect
@@ -171,7 +171,7 @@ def _median(rounds: list[dict[str, float]], key: str) -> float:
 
 def _run(mode: str, dsn: str, count: int = TASKS) -> dict[str, float]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")}
-    env |= {"DAGMASTER_DATABASE_URL": dsn}
+    env |= {"DAGMASTER_DATABASE_URL": dsn, **NO_LOG_FILES}
     command = [sys.executable, "-m", "bench.python_graphs", mode, str(count)]
     done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)  # noqa: S603 - our own command
     answer: dict[str, float] = json.loads(done.stdout)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.chain_tasks import decorated_chain
 from bench.clients import FAN_OUT, chain_of, client, until_completed
-from bench.dev_stack import Stack, folder
+from bench.dev_stack import NO_LOG_FILES, Stack, folder
 from bench.http_connection import HttpConnection
 from bench.rows import Row
 
@@ -141,7 +141,11 @@ def _apply(dsn: str) -> tuple[float, float]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")}
     command = [sys.executable, "-c", _APPLY % TASKS]
     done = subprocess.run(  # noqa: S603 - our own command
-        command, env=environment | {"DAGMASTER_DATABASE_URL": dsn}, check=True, capture_output=True, text=True
+        command,
+        env=environment | {"DAGMASTER_DATABASE_URL": dsn, **NO_LOG_FILES},
+        check=True,
+        capture_output=True,
+        text=True,
     )
     built, applied = json.loads(done.stdout)
     return built, applied

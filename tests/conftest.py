@@ -16,12 +16,12 @@ from _pytest.unraisableexception import collect_unraisable
 from hypothesis import HealthCheck, settings
 
 from tests import server_folders
+from tests.environment import LOG_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-# No test writes the logs of its tasks to the directory of this machine.
-os.environ["DAGMASTER_LOG_DIR"] = "off"
+os.environ[LOG_DIR] = "off"
 
 # A shell starts background jobs with SIGINT ignored, and every child process inherits that: a test that sends SIGINT
 # would wait forever.

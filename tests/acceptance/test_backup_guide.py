@@ -14,6 +14,7 @@ import pytest
 from tests.acceptance.fork_server import ROOT
 from tests.acceptance.test_readme import read_steps
 from tests.conformance.server import OLDER
+from tests.environment import without_settings
 from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import server_folder
 
@@ -38,9 +39,7 @@ class Servers:
         self.folder = folder
         (folder / "big.yaml").write_text(BIG)
         tools = Path(sys.executable).parent
-        self.env = {
-            name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")
-        } | {
+        self.env = without_settings() | {
             "PATH": f"{OLDER.parent}:{tools}:{os.environ['PATH']}",
             "PGHOST": str(folder),
             "PGPORT": str(PORTS["PRIMARY"]),

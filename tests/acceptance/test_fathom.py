@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from dagmaster.geo.fathom import synthetic_data
 from dagmaster.geo.fathom.depth_codes import RETURN_PERIODS, band_name
 from dagmaster.ports.catalog import Search
 from tests.acceptance.fork_server import DAGMASTER, ROOT, run_command
+from tests.environment import without_settings
 from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
@@ -38,7 +38,7 @@ class Scenario:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.blobs = folder / "data-blobs"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")}
+        kept = without_settings()
         self.env = kept | {"DAGMASTER_DATA_DIR": str(folder / "data")}
 
     def play(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.acceptance.background_process import Process
 from tests.acceptance.fork_server import CommandProcess, run_command
+from tests.environment import without_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ WAITS = "{name: waits, nodes: {a: {type: wait, signal: never}}}"
 
 @pytest.fixture
 def env() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")}
+    return without_settings()
 
 
 def run_file(folder: Path, text: str, env: dict[str, str]) -> dict[str, object]:

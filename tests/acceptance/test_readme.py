@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -16,6 +15,7 @@ import pytest
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.background_process import Process
 from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess, run_command
+from tests.environment import without_settings
 from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
@@ -70,9 +70,7 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "checkout"
         self.folder.mkdir()
-        self.env = {
-            name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")
-        } | {
+        self.env = without_settings() | {
             "DAGMASTER_DATA_DIR": str(folder / "data"),
             "DAGMASTER_DRAIN_SECONDS": "0.5",
             "DAGMASTER_PROCESSES": "2",

@@ -14,6 +14,7 @@ from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.fork_server import ROOT
 from tests.acceptance.test_readme import read_steps
 from tests.conformance.server import OLDER, dsn_as
+from tests.environment import without_settings
 from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import server_folder
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.skipif(OLDER is None, reason="psql is not installed on 
 def test_every_command_of_the_guide_works_as_it_is_written():
     assert OLDER is not None
     with server_folder() as folder, EmbeddedPostgres(folder / "data") as server:
-        env = {name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")} | {
+        env = without_settings() | {
             "PATH": f"{Path(sys.executable).parent}:{OLDER.parent}:{os.environ['PATH']}",
             "ADMIN_URL": server.dsn,
             "DAGMASTER_DATABASE_URL": dsn_as(server.dsn, "app").replace("/dagmaster?", "/app?"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from dagmaster.adapters.secret_keys import new_key
 from tests.acceptance.fork_server import run_command
 from tests.conformance.server import dsn_of, release_database, take_database
+from tests.environment import without_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ class Installation:
 
     def __init__(self, dsn: str, folder: Path) -> None:
         self.folder = folder
-        self._env = {name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")}
+        self._env = without_settings()
         self._env["DAGMASTER_DATABASE_URL"] = dsn
         (folder / "flow.yaml").write_text(FLOW)
 

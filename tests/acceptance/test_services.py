@@ -20,6 +20,7 @@ from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 from tests.acceptance.background_process import Process
 from tests.acceptance.fork_server import CommandProcess, run_command
+from tests.environment import without_settings
 from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
@@ -52,7 +53,7 @@ class Sandbox:
         self.folder = folder
         self.processes: list[Process] = []
         (folder / "held.py").write_text(HANDLERS)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")}
+        kept = without_settings()
         self.env = kept | {
             "DAGMASTER_DATA_DIR": str(folder / "data"),
             "DAGMASTER_BLOB_DIR": str(folder / "blobs"),

@@ -126,6 +126,83 @@ async def test_trust_in_a_change_of_another_callers_contract_moves_the_contract(
     assert (await shown(world)).default_queue is None
 
 
+async def test_what_a_trusted_change_replaced_comes_back_when_the_trust_is_taken_away(world):
+    await (await world.worker(handlers={"h": "1"})).publish_handlers([contract(queue="ours")])
+    contracts = await contracts_of(world)
+    await contracts.offer(offer("key:a", contract(queue="gpu"), contract("h", "2")))
+    await contracts.trust("h", "key:a", by="anna")
+    # Another change of the same caller is not what is to come back.
+    await contracts.offer(offer("key:a", contract(queue="more")))
+    await contracts.trust("h", "key:a", by="anna")
+    record = await shown(world)
+    assert "2" in {record.version, *record.other_versions}
+    await contracts.distrust("h", "key:a")
+    record = await shown(world)
+    assert (record.owner, record.is_trusted, record.version, record.queue, record.other_versions) == (
+        "installation", True, "1", "ours", (),
+    )  # fmt: skip
+    assert await contracts.offer(offer("key:a", contract(queue="gpu"))) == frozenset()
+
+
+async def test_the_contract_of_another_caller_comes_back_with_its_owner_and_its_trust(world):
+    contracts = await contracts_of(world)
+    await contracts.offer(offer("key:a", contract(queue="q")))
+    await contracts.trust("h", "key:a", by="anna")
+    await contracts.offer(offer("key:b", contract(queue="evil")))
+    await contracts.trust("h", "key:b", by="anna")
+    # The new owner changes what it owns, and loses the trust in it; the earlier one is still known.
+    await contracts.offer(offer("key:b", contract(queue="worse")))
+    assert (await shown(world)).owner == "key:b"
+    await contracts.distrust("h", "key:b")
+    record = await shown(world)
+    assert (record.owner, record.is_trusted, record.default_queue) == ("key:a", True, "q")
+    assert await contracts.offer(offer("key:a", contract(queue="q"))) == {"h"}
+    # Its own contract replaced nothing.
+    await contracts.distrust("h", "key:a")
+    assert await (await world.reader()).handlers() == []
+
+
+async def test_a_contract_of_a_caller_that_is_distrusted_meanwhile_does_not_come_back(world):
+    contracts = await contracts_of(world)
+    await contracts.offer(offer("key:a", contract(queue="q")))
+    await contracts.offer(offer("key:b", contract(queue="r")))
+    await contracts.trust("h", "key:b", by="anna")
+    await contracts.distrust("h", "key:a")
+    assert (await shown(world)).owner == "key:b"
+    await contracts.distrust("h", "key:b")
+    assert await (await world.reader()).handlers() == []
+
+
+async def test_nothing_comes_back_after_the_installation_has_published_again(world):
+    worker = await world.worker(handlers={"h": "1"})
+    await worker.publish_handlers([contract(queue="ours")])
+    contracts = await contracts_of(world)
+    await contracts.offer(offer("key:a", contract(queue="gpu")))
+    await contracts.trust("h", "key:a", by="anna")
+    await worker.publish_handlers([contract(queue="newer")])
+    await contracts.distrust("h", "key:a")
+    record = await shown(world)
+    assert (record.owner, record.queue) == ("installation", "newer")
+
+
+async def test_a_name_that_ships_belongs_to_the_installation_before_it_is_published(world):
+    contracts = await contracts_of(world)
+    reserved = offer("key:a", contract(queue="evil"), contract("own"))._replace(reserved=frozenset({"h"}))
+    assert await contracts.offer(reserved) == {"own"}
+    assert [record.name for record in await (await world.reader()).handlers()] == ["own"]
+    # It waits, like any change, once there is a contract.
+    await (await world.worker(handlers={"h": "1"})).publish_handlers([contract()])
+    assert [one.actor for one in (await shown(world)).changes] == ["key:a"]
+    assert (await shown(world)).queue is None
+
+
+async def test_a_key_that_names_a_shipped_handler_may_be_the_first_to_publish_it(world):
+    contracts = await contracts_of(world)
+    reserved = offer("key:a", named=("h",))._replace(reserved=frozenset({"h"}))
+    assert await contracts.offer(reserved) == {"h"}
+    assert (await shown(world)).owner == "key:a"
+
+
 async def test_trust_in_the_owner_makes_its_default_queue_count(world):
     contracts = await contracts_of(world)
     await contracts.offer(offer("key:a", contract(queue="q")))

@@ -88,6 +88,7 @@ class RemoteTasks:
     """The tasks of workers that speak HTTP.
 
     `secrets`: from the environment of the server, which fills them in. `vault`: reads secret inputs.
+    `shipped`: the names of handlers that ship with dagmaster, which no caller owns by being first.
     """
 
     workers: RemoteWorkers
@@ -96,6 +97,7 @@ class RemoteTasks:
     lease_seconds: float
     quotas: WorkerQuotas = field(default_factory=WorkerQuotas)
     vault: SecretVault = field(default_factory=ClosedVault)
+    shipped: frozenset[str] = frozenset()
     _polls: set[asyncio.Event] = field(default_factory=set)
     _is_stopping: bool = False
 
@@ -121,7 +123,7 @@ class RemoteTasks:
                 await self.workers.contracts.usage(worker.registered_by, worker.offer.actor),
                 self.quotas,
             )
-            admitted = await self.workers.contracts.offer(worker.offer)
+            admitted = await self.workers.contracts.offer(worker.offer._replace(reserved=self.shipped))
             handlers = {name: version for name, version in worker.offered.items() if name in admitted}
             worker = replace(worker, handlers=handlers, queues=worker.queues or limits.queues)
         worker_id = await self.workers.register(worker)

@@ -48,6 +48,14 @@ def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = Non
     return discover(names, default_queue=settings.default_queue, python_queue=settings.python_queue)
 
 
+def shipped_names() -> frozenset[str]:
+    """Return the names and aliases of the handlers that ship with dagmaster."""
+    from dagmaster.handlers import SHIPPED_HANDLERS
+    from dagmaster.sdk.handler_registry import discover
+
+    return frozenset(discover(SHIPPED_HANDLERS, entry_points=False).versions())
+
+
 def handler_modules(modules: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
     from dagmaster.handlers import SHIPPED_HANDLERS
 

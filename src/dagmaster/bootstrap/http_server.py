@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from dagmaster.bootstrap import ensure_schema, large_outputs, secret, wire_application
+from dagmaster.bootstrap import ensure_schema, large_outputs, secret, shipped_names, wire_application
 from dagmaster.bootstrap.database_admin import open_database_admin
 from dagmaster.client.system import current_user
 from dagmaster.errors import ApiKeyRejected, SettingsInvalid
@@ -271,6 +271,7 @@ class ServerService:
                         handlers=self._settings.handlers_per_key,
                     ),
                     vault=application.vault,
+                    shipped=shipped_names(),
                 ),
                 tokens=tokens,
                 processes=processes,

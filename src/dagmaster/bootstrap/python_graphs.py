@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from dagmaster.bootstrap import secret
+from dagmaster.bootstrap import secret, shipped_names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -46,4 +46,11 @@ async def open_remote_tasks(config: DatabaseConfig | None, app: Application) -> 
             stored = PostgresRemoteWorkers(config)
             stack.push_async_callback(stored.close)
             workers = stored
-        yield RemoteTasks(workers, app.blobs, secret, app.read.worker_lease_seconds, vault=app.vault)
+        yield RemoteTasks(
+            workers,
+            app.blobs,
+            secret,
+            app.read.worker_lease_seconds,
+            vault=app.vault,
+            shipped=shipped_names(),
+        )

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 class HandlerOffer(NamedTuple):
     """The handlers of a worker that a caller registers.
 
-    `named`: those that it may have: an administrator has narrowed its key to them, or it is one.
+    `named`: those that it may have: an administrator has narrowed its key to them, or it is one. `reserved`:
+    names of the installation, also before it has published them; who is not `named` does not own one by being
+    first.
     """
 
     actor: str
     definitions: Sequence[HandlerDefinition] = ()
     named: tuple[str, ...] = ()
+    reserved: frozenset[str] = frozenset()
 
 
 class CallerUsage(NamedTuple):
@@ -47,7 +50,10 @@ class HandlerContracts(Protocol):
         """Let a caller's workers have a handler, and make the changes that it proposed the contract."""
 
     async def distrust(self, name: str, actor: str, *, audit: Sequence[AuditEntry] = ()) -> None:
-        """Remove the trust in a caller, its proposed changes, and the contract if it owns that."""
+        """Remove the trust in a caller, its proposed changes, and the contract if it owns that.
+
+        What its contract or its changes replaced when they were trusted comes back.
+        """
 
     async def collect(self, older_than_seconds: float, limit: int = 100) -> int:
         """Remove contracts of callers whose workers are gone; return how many.

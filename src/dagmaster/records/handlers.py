@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -12,6 +12,8 @@ from dagmaster.records.record import INTERNAL, Record, Timestamp
 
 INSTALLATION: Final = "installation"
 """The owner of what services with a connection to the database publish: no caller has such a name."""
+_MAX_LEVELS: Final = 20
+"""How deep parts of contracts are told apart."""
 _OF_DEFINITION: Final = ("description", "module", "queue", "timeout_seconds", "retry", "params", "output")
 
 
@@ -102,13 +104,20 @@ def usable(records: Iterable[HandlerRecord]) -> list[HandlerRecord]:
 
 
 def describe_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the parts of two contracts that differ, as `queue: null → "gpu"`."""
+    """Return the parts of two contracts that differ, as `params.title: "Size" → "Width"`."""
+    return tuple(_differences(before, after, "", _MAX_LEVELS))
+
+
+def _differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], path: str, levels: int
+) -> Iterator[str]:
     keys = [*before, *(key for key in after if key not in before)]
-    return tuple(
-        f"{key}: {_json(before.get(key))} → {_json(after.get(key))}"
-        for key in keys
-        if before.get(key) != after.get(key)
-    )
+    for key in keys:
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping) and levels:
+            yield from _differences(old, new, f"{path}{key}.", levels - 1)
+        elif old != new:
+            yield f"{path}{key}: {_json(old)} → {_json(new)}"
 
 
 def _json(value: Any) -> str:

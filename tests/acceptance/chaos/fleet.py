@@ -27,6 +27,7 @@ from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresClientStore
 from tests.acceptance.chaos.ledger import HANDLERS, Ledger
 from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess
+from tests.environment import without_settings
 from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, make_server_folder
 
@@ -108,7 +109,7 @@ class Fleet:
         self.ledger = Ledger(self.folder / "ledger")
         handlers = self.folder / "handlers.py"
         handlers.write_text(HANDLERS)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")}
+        kept = without_settings()
         self.env = kept | PROFILE | self._settings | {
             "DAGMASTER_DATABASE_URL": self.server.dsn,
             "DAGMASTER_BLOB_DIR": str(self.folder / "blobs"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 import re
@@ -16,13 +17,16 @@ from dagmaster.application.queries.metrics import workflow_metrics
 from dagmaster.application.submission import JobRequest, submit_job
 from dagmaster.application.views import ReasonCode
 from dagmaster.cli import system
-from dagmaster.cli.commands import jobs_control, migrate
+from dagmaster.cli.commands import handlers, jobs_control, migrate
 from dagmaster.cli.main import LOCAL_REASONS, REMOTE, cli, main
 from dagmaster.cli.system import Part
 from dagmaster.client.system import LocalSystem
 from dagmaster.errors import PermanentError
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.handler_contracts import HandlerOffer
+from dagmaster.sdk.handler_definitions import define_handler
 from dagmaster.sdk.handler_registry import Registry, handler
+from tests.environment import LOG_DIR
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import finished
 from tests.unit.http.loopback import Loopback, serve
@@ -127,7 +131,7 @@ class Terminal:
     ) -> None:
         self.server = server
         self._capsys = capsys
-        for name in [name for name in os.environ if name.startswith("DAGMASTER_")]:
+        for name in [name for name in os.environ if name.startswith("DAGMASTER_") and name != LOG_DIR]:
             monkeypatch.delenv(name)
         monkeypatch.setenv("DAGMASTER_KEY", server.key)
         monkeypatch.setattr(system, "database_session", lambda _data_dir: contextlib.nullcontext(self))
@@ -512,6 +516,36 @@ def test_handlers_of_the_workers_are_listed_and_shown(terminal):
     code, _, err = terminal.remote("handlers", "show", "remote.gret")
     assert code == 2
     assert "no worker has published a handler 'remote.gret': did you mean" in err
+
+
+def test_trust_says_what_it_replaces_asks_and_is_undone(terminal, monkeypatch):
+    contract = json.loads(terminal.remote("handlers", "show", "remote.greet", "--json")[1])
+    schema = {**contract["params"], "title": "x" * 500}
+    definition = define_handler(name="remote.greet", version="1", queue="evil", params=schema)
+    contracts = terminal.server.services.remote_tasks.workers.contracts
+    terminal.server.run(contracts.offer(HandlerOffer("key:stranger", [definition])))
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    code, out, err = terminal.local("handlers", "trust", "remote.greet")
+    assert (code, out) == (2, ""), err
+    first, *differences = err.splitlines()
+    assert first == "remote.greet: version 1 of key:stranger, instead of the contract of installation"
+    assert '  queue: "q" → "evil"' in differences
+    assert max(map(len, differences)) < 200
+    assert "use --yes to skip it" in err
+    answers = iter([False, True])
+    monkeypatch.setattr(handlers, "confirm", lambda _question: next(answers))
+    code, _, err = terminal.remote("handlers", "trust", "remote.greet")
+    assert (code, "nothing was changed" in err) == (1, True)
+    for more in ([], ["--yes"]):
+        terminal.server.run(contracts.offer(HandlerOffer("key:stranger", [definition])))
+        code, _, err = terminal.remote("handlers", "trust", "remote.greet", *more)
+        assert code == 0, err
+        assert json.loads(terminal.remote("handlers", "show", "remote.greet", "--json")[1])["queue"] == "evil"
+        code, _, err = terminal.remote("handlers", "distrust", "remote.greet", "--caller", "key:stranger")
+        assert err.endswith("; its contract is that of installation\n")
+        assert json.loads(terminal.remote("handlers", "show", "remote.greet", "--json")[1]) == contract
+    code, _, err = terminal.remote("handlers", "trust", "nobody.has.it", "--yes")
+    assert (code, "keys create --handler" in " ".join(err.split())) == (2, True)
 
 
 def test_a_handler_is_tested_on_a_worker(terminal):

@@ -15,6 +15,7 @@ from dagmaster.application.api_keys import create_key
 from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.job_watch import watch_job
 from dagmaster.application.remote_tasks import RemoteTasks
+from dagmaster.bootstrap import shipped_names
 from dagmaster.http.aliases import resolve_alias
 from dagmaster.http.app import create_app
 from dagmaster.http.services import HttpServices
@@ -156,6 +157,7 @@ def memory_services(application: Application) -> HttpServices:
             SECRETS.get,
             lease_seconds=6.0,
             vault=application.vault,
+            shipped=shipped_names(),
         ),
     )
 

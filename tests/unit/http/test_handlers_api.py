@@ -146,6 +146,24 @@ def test_handlers_of_a_worker_that_speaks_http_are_published_when_it_registers()
     asyncio.run(main())
 
 
+def test_a_shipped_handler_that_nobody_has_published_cannot_be_claimed_by_the_first_key():
+    async def main() -> None:
+        async with opened_api() as api:
+            admin = api.headers
+            await api.use_key(Scope.WORK, name="stranger")
+            handlers = [{"name": name, "queue": "evil"} for name in ("hello_world", "create_cog", "own")]
+            registered = (await api.post("/api/v1/workers", {"handlers": handlers})).json()
+            # Also not under an alias.
+            assert registered["untrusted_handlers"] == ["create_cog", "hello_world"]
+            api.headers = admin
+            assert (await api.get("/api/v1/handlers/hello_world")).status_code == 404
+            answer = await api.post("/api/v1/handlers/hello_world/trust")
+            assert (answer.status_code, answer.json()["code"]) == (404, "handler_not_found")
+            assert "keys create --handler" in answer.json()["detail"]
+
+    asyncio.run(main())
+
+
 def test_what_a_stranger_publishes_of_a_handler_changes_nothing_until_an_administrator_trusts_it():
     async def main() -> None:
         async with opened_api() as api:

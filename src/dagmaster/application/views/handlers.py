@@ -23,7 +23,7 @@ class HandlerTestView(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerTrustView(Record):
-    """A decision about a handler. `owner`: of its contract now; null: the contract was removed."""
+    """A decision about a handler. `owner`: of its contract now; null: it has none any more."""
 
     handler: str
     caller: str

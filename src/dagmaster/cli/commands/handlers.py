@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pathlib
+import sys
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,13 +16,13 @@ from dagmaster.cli.errors import CommandError, command_errors
 from dagmaster.cli.known_handlers import list_all_handlers
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import handlers_option, json_or_text, load_registry, read_json_file, read_pairs
-from dagmaster.cli.render.handler_page import print_handler, print_handlers
-from dagmaster.cli.system import RemoteSession, find_server, on_system
+from dagmaster.cli.render.handler_page import print_handler, print_handlers, print_replacement
+from dagmaster.cli.system import RemoteSession, find_server, on_system, open_session
 from dagmaster.errors import HandlerNotFound
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
 from dagmaster.sdk.command_line import data_dir_option, json_option, json_output_option
 from dagmaster.sdk.handler_definitions import describe_handler
-from dagmaster.sdk.terminal import echo, echo_json, style
+from dagmaster.sdk.terminal import confirm, echo, echo_json, style
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,25 +189,47 @@ def test(
 @handlers.command()
 @click.argument("name")
 @click.option("--caller", metavar="CALLER", help="Whose, as key:NAME.  [default: the only one that waits]")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @data_dir_option
-def trust(name: str, *, caller: str | None, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def trust(name: str, *, caller: str | None, yes: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Accept what a key has published of a handler.
 
     The contract of a handler belongs to the installation, or to the key that published it first. What another
     key publishes waits, and its workers get no tasks of the handler: `dagmaster handlers list --published`
     shows it. This makes it the contract, and lets workers of that key have the handler. Of a key's own
-    contract it accepts the default queue.
+    contract it accepts the default queue. What it replaces is printed, and comes back with `dagmaster
+    handlers distrust`.
 
     \b
     Examples:
       dagmaster handlers trust thumbnail
-      dagmaster handlers trust hello_world --caller key:gpu-workers
+      dagmaster handlers trust hello_world --caller key:gpu-workers --yes
     """
-    from dagmaster.application.commands.handler_trust import trust_handler
+    from dagmaster.application.commands.handler_trust import choose_caller, trust_handler
+    from dagmaster.application.queries.handlers import find_handler
 
-    view = on_system(data_dir, lambda system: system.call(trust_handler, name, caller=caller))
-    return _print_decision(view, as_json=as_json)
+    with open_session(data_dir) as session:
+        # A name that nobody has published: the decision says what to do.
+        with contextlib.suppress(HandlerNotFound):
+            record = session.run(lambda system: system.call(find_handler, name))
+            caller = choose_caller(record, caller)
+            print_replacement(record.to_dict(), caller)
+            if not yes and not _confirm(f"Trust {caller} with {record.name}?"):
+                echo("nothing was changed", err=True)
+                return FAILED
+        return _print_decision(
+            session.run(lambda system: system.call(trust_handler, name, caller=caller)), as_json=as_json
+        )
+
+
+def _confirm(question: str) -> bool:
+    try:
+        return confirm(question)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.ClickException("the question was not answered: use --yes to skip it") from None
 
 
 @handlers.command()
@@ -216,6 +239,8 @@ def trust(name: str, *, caller: str | None, as_json: bool, data_dir: pathlib.Pat
 @data_dir_option
 def distrust(name: str, *, caller: str | None, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Remove what a key has of a handler: trust, changes that wait, and the contract if it is the owner.
+
+    The contract that it replaced when it was trusted comes back.
 
     \b
     Examples:
@@ -232,7 +257,8 @@ def _print_decision(view: HandlerTrustView, *, as_json: bool) -> int:
         echo_json(view.to_dict())
     else:
         may = "may" if view.is_trusted else "may no longer"
-        echo(f"workers of {view.caller} {may} have the handler {view.handler}", err=True)
+        back = "" if view.is_trusted or view.owner is None else f"; its contract is that of {view.owner}"
+        echo(f"workers of {view.caller} {may} have the handler {view.handler}{back}", err=True)
     return COMPLETED
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.sdk.terminal import echo, style
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+_MAX_DIFFERENCES: Final = 12
+_MAX_DIFFERENCE: Final = 160
 
 
 def print_handlers(documents: Sequence[Mapping[str, Any]]) -> None:
@@ -51,6 +56,24 @@ def print_handler(document: Mapping[str, Any]) -> None:
             echo(f"  {difference}")
     _print_fields("Params", document["params"])
     _print_fields("Output", document["output"])
+
+
+def print_replacement(document: Mapping[str, Any], caller: str) -> None:
+    """Print on the error stream what trust in a caller would replace."""
+    changes = [change for change in document["changes"] if change["actor"] == caller]
+    owner, name = document["owner"], document["name"]
+    if owner == caller and not changes:
+        queue = json.dumps(document["queue"])
+        echo(f"{name}: {caller} owns the contract; its default queue {queue} would count", err=True)
+    for change in changes:
+        what = f"version {change['version']} of {caller}, instead of the contract of {owner}"
+        echo(f"{name}: {what if change['differences'] else f'{caller} has the same contract'}", err=True)
+        for difference in change["differences"][:_MAX_DIFFERENCES]:
+            end = "…" if len(difference) > _MAX_DIFFERENCE else ""
+            echo(f"  {difference[:_MAX_DIFFERENCE]}{end}", err=True)
+        more = len(change["differences"]) - _MAX_DIFFERENCES
+        if more > 0:
+            echo(f"  and {more} more: dagmaster handlers show {name} --published", err=True)
 
 
 def _format_owner(document: Mapping[str, Any]) -> str:

@@ -173,6 +173,10 @@ class StoredHandler:
     published_at: float
     owner: str = INSTALLATION
     trusted_at: float | None = None
+    by: str | None = None
+    """The caller in whom the trust of an administrator made this the contract."""
+    replaced: StoredHandler | None = None
+    """What there was before."""
 
 
 class MemoryDatabase:

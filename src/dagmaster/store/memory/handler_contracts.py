@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagmaster.ports.handler_contracts import CallerUsage
@@ -28,7 +29,9 @@ class MemoryHandlerContracts:
         for definition in offer.definitions:
             name = definition.name
             is_alias = bool(self._names_of_alias(name))
-            if not is_alias and self._owners(name) <= {offer.actor}:
+            owners = self._owners(name)
+            is_nobodys = name not in offer.reserved or name in offer.named
+            if not is_alias and (owners <= {offer.actor} if owners else is_nobodys):
                 self._publish(definition, offer.actor)
             elif not (
                 (is_alias or self._is_same(definition)) and self.may_have(name, offer.actor, offer.named)
@@ -57,11 +60,16 @@ class MemoryHandlerContracts:
         owner = INSTALLATION if INSTALLATION in self._owners(name) else actor
         for key in [key for key in database.handler_changes if key[:2] == (name, actor)]:
             definition = database.handler_changes.pop(key).definition
-            database.handlers[name, definition.version] = StoredHandler(definition, now, owner, now)
+            before = database.handlers.get((name, definition.version))
+            by, replaced = _replace(before, actor)
+            database.handlers[name, definition.version] = StoredHandler(
+                definition, now, owner, now, by, replaced
+            )
         self._drop_alias_changes(name, actor)
         if actor in self._owners(name):
             for stored in self._contracts(name):
                 if stored.owner != INSTALLATION:
+                    stored.by, stored.replaced = _replace(stored, actor)
                     stored.owner, stored.trusted_at = actor, stored.trusted_at or now
         if self._owners(name) - {actor}:
             database.handler_trust[name, actor] = by
@@ -73,9 +81,13 @@ class MemoryHandlerContracts:
         for change in [key for key in database.handler_changes if key[:2] == (name, actor)]:
             del database.handler_changes[change]
         self._drop_alias_changes(name, actor)
-        for key in [key for key in database.handlers if key[0] == name]:
-            if database.handlers[key].owner == actor != INSTALLATION:
+        for key, stored in [(key, one) for key, one in database.handlers.items() if key[0] == name]:
+            if stored.by == actor and stored.replaced is not None:
+                database.handlers[key] = replace(stored.replaced, by=None, replaced=None)
+            elif stored.by == actor or stored.owner == actor != INSTALLATION:
                 del database.handlers[key]
+            elif stored.replaced is not None and stored.replaced.owner == actor:
+                stored.replaced = None
         database.audit_trail.add(audit)
 
     async def collect(self, older_than_seconds: float, limit: int = 100) -> int:
@@ -144,16 +156,25 @@ class MemoryHandlerContracts:
 
     def _publish(self, definition: HandlerDefinition, actor: str) -> None:
         if not self._is_same(definition):
-            now = self._database.clock.now()
-            self._database.handlers[definition.name, definition.version] = StoredHandler(
-                definition, now, actor
-            )
+            key, now = (definition.name, definition.version), self._database.clock.now()
+            before = self._database.handlers.get(key)
+            kept = (None, None) if before is None else (before.by, before.replaced)
+            self._database.handlers[key] = StoredHandler(definition, now, actor, None, *kept)
 
     def _propose(self, definition: HandlerDefinition, actor: str) -> None:
         key = definition.name, actor, definition.version
         stored = self._database.handler_changes.get(key)
         if stored is None or stored.definition.content_hash != definition.content_hash:
             self._database.handler_changes[key] = StoredHandler(definition, self._database.clock.now(), actor)
+
+
+def _replace(stored: StoredHandler | None, actor: str) -> tuple[str | None, StoredHandler | None]:
+    """Return by whom a contract is, and what it replaced, once a caller's takes its place."""
+    if stored is None:
+        return actor, None
+    if actor in (stored.owner, stored.by):
+        return stored.by, stored.replaced
+    return actor, replace(stored)
 
 
 def _is_strangers(stored: StoredHandler) -> bool:

@@ -34,6 +34,7 @@ class PostgresHandlerContracts:
             "versions": [version for _, version, *_ in rows],
             "definitions": [document for *_, document, _ in rows],
             "hashes": [content_hash for *_, content_hash in rows],
+            "reserved": sorted(offer.reserved.intersection(names)),
         }
         admitted = await self._connection.execute_in_transaction(
             [

@@ -63,6 +63,13 @@ LEFT JOIN LATERAL (
 ) AS t ON true
 ORDER BY t.at DESC, t.job_id DESC, t.seq DESC
 
+-- name: replaced_contract
+-- What a contract of a handler, `h`, has replaced once a caller's takes its place: a caller's own one replaces nothing.
+CASE WHEN h.owner = :actor::text OR h.replaced ->> 'by' = :actor::text THEN h.replaced
+         ELSE json_build_object('by', :actor::text, 'owner', h.owner, 'definition', h.definition,
+                                'content_hash', h.content_hash, 'published_at', h.published_at, 'trusted_at', h.trusted_at)
+    END
+
 -- name: api_key
 -- The columns of a key.
 key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM created_at)::float8 AS created_at, created_by,

@@ -17,7 +17,7 @@ FROM unnest(:names::text[], :versions::text[], :definitions::text[], :hashes::te
      AS n (name, version, definition, content_hash)
 ON CONFLICT (name, version) DO UPDATE
 SET definition = excluded.definition, content_hash = excluded.content_hash, worker_id = excluded.worker_id,
-    published_at = excluded.published_at, owner = excluded.owner, trusted_at = NULL
+    published_at = excluded.published_at, owner = excluded.owner, trusted_at = NULL, replaced = NULL
 WHERE dag_handlers.content_hash <> excluded.content_hash OR dag_handlers.owner <> excluded.owner
 
 -- name: publish_new_handlers
@@ -40,11 +40,14 @@ ON CONFLICT (name, version) DO NOTHING
 SELECT pg_advisory_xact_lock(hashtext('dagmaster handlers'))
 
 -- name: offer_handlers
--- Publish the definitions that a caller may publish: of names that are its own, or nobody's. Those of others, and of aliases
--- of the installation's, wait for an administrator. An owner that changes a contract loses the trust in it.
+-- Publish the definitions that a caller may publish: of names that are its own, or nobody's. Those of others, of aliases of
+-- the installation's, and of handlers that ship and that nobody has published yet (`reserved`) wait for an administrator,
+-- unless the key names them. An owner that changes a contract loses the trust in it.
 WITH offered AS (
     SELECT n.name, n.version, n.definition::json AS definition, n.content_hash, a.is_alias,
-           NOT a.is_alias AND coalesce(o.owners <@ ARRAY[:actor::text], true) AS is_open
+           NOT a.is_alias
+           AND coalesce(o.owners <@ ARRAY[:actor::text], n.name <> ALL(:reserved::text[]) OR n.name = ANY(:named::text[]))
+               AS is_open
     FROM unnest(:names::text[], :versions::text[], :definitions::text[], :hashes::text[])
          AS n (name, version, definition, content_hash)
     CROSS JOIN LATERAL (SELECT array_agg(h.owner) AS owners FROM dag_handlers h WHERE h.name = n.name) o
@@ -118,6 +121,7 @@ ON CONFLICT (name, actor) DO UPDATE SET trusted_by = excluded.trusted_by, truste
 
 -- name: accept_changes
 -- Make the changes of a caller the contract. One of the installation stays the installation's; another one gets a new owner.
+-- What they replace is kept, unless it is the caller's own.
 WITH accepted AS (
     DELETE FROM dag_handler_changes WHERE name = :name AND actor = :actor RETURNING *
 ),
@@ -125,12 +129,12 @@ owner AS (
     SELECT CASE WHEN bool_or(owner = 'installation') THEN 'installation' ELSE :actor::text END AS name
     FROM dag_handlers WHERE name = :name
 )
-INSERT INTO dag_handlers (name, version, definition, content_hash, worker_id, published_at, owner, trusted_at)
-SELECT a.name, a.version, a.definition, a.content_hash, 0, clock(), owner.name, clock()
+INSERT INTO dag_handlers AS h (name, version, definition, content_hash, worker_id, published_at, owner, trusted_at, replaced)
+SELECT a.name, a.version, a.definition, a.content_hash, 0, clock(), owner.name, clock(), json_build_object('by', :actor::text)
 FROM accepted a CROSS JOIN owner
 ON CONFLICT (name, version) DO UPDATE
 SET definition = excluded.definition, content_hash = excluded.content_hash, published_at = excluded.published_at,
-    owner = excluded.owner, trusted_at = excluded.trusted_at
+    owner = excluded.owner, trusted_at = excluded.trusted_at, replaced = {@replaced_contract}
 
 -- name: drop_alias_changes
 -- Remove what a caller proposed of the aliases of a handler: an alias has no contract.
@@ -139,16 +143,42 @@ WHERE c.actor = :actor AND c.name <> :name AND :name IN (SELECT dag_names_of_ali
 
 -- name: trust_contract
 -- Trust the contract that a caller owns, or owns now because its change was accepted.
-UPDATE dag_handlers h SET owner = :actor, trusted_at = coalesce(h.trusted_at, clock())
+UPDATE dag_handlers h
+SET owner = :actor, trusted_at = coalesce(h.trusted_at, clock()), replaced = {@replaced_contract}
 WHERE h.name = :name AND h.owner <> 'installation'
   AND EXISTS (SELECT FROM dag_handlers o WHERE o.name = :name AND o.owner = :actor)
 
 -- name: distrust
--- Remove what a caller has of a handler: the trust, its changes that wait, and the contract, if it is the owner.
+-- Remove what a caller has of a handler: the trust, its changes that wait, and what it published of the contract. What that
+-- had replaced comes back; what of the caller's another one has replaced does not any more.
 WITH trust AS (DELETE FROM dag_handler_trust WHERE name = :name AND actor = :actor RETURNING 1),
 changes AS (DELETE FROM dag_handler_changes WHERE name = :name AND actor = :actor RETURNING 1),
-contracts AS (DELETE FROM dag_handlers WHERE name = :name AND owner = :actor AND owner <> 'installation' RETURNING 1)
-SELECT (SELECT count(*) FROM trust) + (SELECT count(*) FROM changes) + (SELECT count(*) FROM contracts) AS removed
+contracts AS (
+    SELECT h.version, h.replaced ->> 'by' IS NOT DISTINCT FROM :actor::text AS is_by,
+           h.replaced ->> 'owner' AS former, h.owner = :actor::text AND h.owner <> 'installation' AS is_own
+    FROM dag_handlers h WHERE h.name = :name
+),
+restored AS (
+    UPDATE dag_handlers h
+    SET owner = c.former, definition = h.replaced -> 'definition', content_hash = h.replaced ->> 'content_hash',
+        published_at = (h.replaced ->> 'published_at')::timestamptz,
+        trusted_at = (h.replaced ->> 'trusted_at')::timestamptz, replaced = NULL
+    FROM contracts c WHERE h.name = :name AND h.version = c.version AND c.is_by AND c.former IS NOT NULL
+    RETURNING 1
+),
+forgotten AS (
+    UPDATE dag_handlers h SET replaced = json_build_object('by', h.replaced ->> 'by')
+    FROM contracts c WHERE h.name = :name AND h.version = c.version AND NOT c.is_by AND c.former = :actor::text
+    RETURNING 1
+),
+removed AS (
+    DELETE FROM dag_handlers h
+    USING contracts c
+    WHERE h.name = :name AND h.version = c.version AND (c.is_own OR c.is_by) AND NOT (c.is_by AND c.former IS NOT NULL)
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM trust) + (SELECT count(*) FROM changes) + (SELECT count(*) FROM removed) AS removed,
+       (SELECT count(*) FROM restored) AS restored, (SELECT count(*) FROM forgotten) AS forgotten
 
 -- name: collect
 -- Remove contracts and changes of callers that no live worker has offered for some time, that no administrator trusts, and
