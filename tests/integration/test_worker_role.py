@@ -9,9 +9,12 @@ import asyncpg
 import pytest
 from asyncpg.exceptions import InsufficientPrivilegeError
 
+from dagmaster.adapters.secret_keys import KeySource, new_key
+from dagmaster.adapters.secret_vault import KeyVault
 from dagmaster.engine.status import AttemptStatus
-from dagmaster.errors import SchemaVersionMismatch, StatementFailed
+from dagmaster.errors import SchemaVersionMismatch, SecretsKeyMissing, SecretsKeyWrong, StatementFailed
 from dagmaster.ports.added_nodes import BatchKey, BatchRows, NodeRecord
+from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.handler_contracts import HandlerOffer
 from dagmaster.ports.handler_definitions import HandlerDefinition
 from dagmaster.ports.json_text import JsonText
@@ -20,6 +23,7 @@ from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.sdk.handler_definitions import define_handler, to_definition
 from dagmaster.store.postgres import roles
 from dagmaster.store.postgres.named_queries import queries
+from dagmaster.store.postgres.secret_keys import PostgresSecretKeys
 from dagmaster.store.postgres.worker_role import functions
 from tests.conformance.jobs import Scene
 from tests.conformance.server import FOLLOW_CLOCK, WORKER_LOGIN, dsn_as
@@ -317,6 +321,27 @@ async def test_the_role_cannot_touch_tables_directly(world, statement):
             await connection.execute(statement)
     finally:
         await connection.close()
+
+
+@in_world
+async def test_a_worker_with_the_role_compares_its_key_for_secret_inputs_when_it_starts(world):
+    text = new_key()
+    own, owner = world.worker_config, DatabaseConfig(dsn=world.dsn)
+
+    def vault(config: DatabaseConfig, key: str | None) -> KeyVault:
+        return KeyVault(KeySource(text=key), PostgresSecretKeys(config))
+
+    # Nobody had a secret input yet: nobody needs a key.
+    await vault(own, None).check()
+    await vault(owner, text).prepare()
+    await vault(own, text).check()
+    with pytest.raises(SecretsKeyWrong, match="secret inputs of this database are encrypted with key"):
+        await vault(own, new_key()).check()
+    with pytest.raises(SecretsKeyMissing):
+        await vault(own, None).check()
+    # It cannot become the one whose key counts.
+    with pytest.raises(StatementFailed):
+        await PostgresSecretKeys(own).register_first("mine", "x")
 
 
 @in_world

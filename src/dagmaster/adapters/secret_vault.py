@@ -90,7 +90,7 @@ class KeyVault:
         try:
             current = _current(await self._registry.keys())
         except StatementFailed:
-            # The role of a worker may not read it: its tasks tell a wrong key (`secret_unreadable`).
+            # A user without any right to it, such as a gateway's: it needs no key.
             return
         if current is not None:
             self._verified(current)

@@ -70,7 +70,7 @@ class SecretVault(Protocol):
     async def check(self) -> None:
         """Raise `SecretsKeyMissing` or `SecretsKeyWrong` if the installation has a key, and not this process.
 
-        Of a process whose database user may not read the registry, nothing is known: it passes.
+        A process whose database user may not ask, as one that only shows jobs, passes.
         """
 
     def seal(self, owner: InputOwner, name: str, value: JsonValue) -> JsonValue:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from asyncpg.exceptions import InsufficientPrivilegeError
+
+from dagmaster.errors import StatementFailed
 from dagmaster.ports.secret_vault import RegisteredKey, StoredSecrets
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.named_queries import queries
+from dagmaster.store.postgres.worker_role import WorkerRole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +54,14 @@ class PostgresSecretKeyAdmin:
         await self._connection.close()
 
     async def keys(self) -> Sequence[RegisteredKey]:
-        rows = await self._connection.fetch(_SQL["all"], {})
+        try:
+            rows = await self._connection.fetch(_SQL["registered_keys"], {})
+        except StatementFailed as error:
+            if not isinstance(error.__cause__, InsufficientPrivilegeError):
+                raise
+            # A worker with the role dagmaster_worker: it may ask a function.
+            self._connection.role = WorkerRole()
+            rows = await self._connection.fetch(_SQL["registered_keys"], {})
         return [RegisteredKey(row["key_id"], row["verifier"], row["is_current"]) for row in rows]
 
     async def allows_clear(self) -> bool:

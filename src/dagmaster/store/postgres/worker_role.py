@@ -63,6 +63,8 @@ _GUARDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         ),
     },
     "handlers": {"unpublished_handlers": _WORKER, "publish_handlers": _WORKER},
+    # Ids, and texts that only the keys can read: a worker compares its key before it is registered.
+    "secret_keys": {"registered_keys": ()},
     "added_nodes": {
         "reserve_task_batch": ("proves_worker", "adds_for_own_node"),
         "job_of_task": _TASK,

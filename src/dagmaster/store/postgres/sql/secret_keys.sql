@@ -1,6 +1,6 @@
 -- The keys of secret inputs by their ids, and the rows that are sealed with them.
 
--- name: all
+-- name: registered_keys
 -- All registered keys, the current one first.
 SELECT key_id, verifier, is_current FROM dag_secret_keys
 WHERE key_id <> 'clear'
