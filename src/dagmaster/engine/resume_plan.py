@@ -17,7 +17,6 @@ from dagmaster.engine.graph import (
     ApprovalSpec,
     ConditionalSpec,
     EndSpec,
-    FanOutSpec,
     GroupSpec,
     StartSpec,
     TaskSpec,
@@ -25,6 +24,7 @@ from dagmaster.engine.graph import (
 )
 from dagmaster.engine.groups import all_members, written_name
 from dagmaster.engine.model import FanOut, is_dormant, row_of
+from dagmaster.engine.node_values import innermost, template_of
 from dagmaster.engine.served_handlers import has_handler
 from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.text_format import format_count
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dagmaster.engine.events import ResumeRequested, RetryRequested
-    from dagmaster.engine.expressions.templates import Template
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.engine.model import Job, Node
     from dagmaster.engine.stored_rows import NodeRow
@@ -74,6 +73,8 @@ class ResumeContext:
     """
 
     named: frozenset[str] = frozenset()
+    given_again: frozenset[str] = frozenset()
+    """The nodes that depend on secret inputs that are given again."""
     inputs: frozenset[str] = frozenset()
     env: frozenset[str] = frozenset()
     versions: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -222,7 +223,7 @@ class _Comparison:
         self.before = before
         self.context = context
         self.named = with_members(job.graph, context.named)
-        self.redo = with_descendants(job.graph, context.named)
+        self.redo = with_descendants(job.graph, context.named | context.given_again)
         self.known = {
             (node.top.id, node.fingerprint): node
             for node in before.nodes.values()
@@ -318,6 +319,8 @@ class _Comparison:
         top = node.top.id
         if top in self.named:
             return "named to be redone"
+        if top in self.context.given_again:
+            return "may depend on a secret input that is given again"
         if top in self.redo:
             return f"depends on `{written_name(next(iter(self._leaves_in_redo(top)), ''))}`, which is redone"
         same = self.known.get((top, node.fingerprint or b""))
@@ -337,7 +340,7 @@ class _Comparison:
             return f"is new in version {self.job.graph.version}"
         if node.parent is None and old_top.status is not NodeStatus.COMPLETED:
             return _format_status(row_of(old_top))
-        spec, was = node.spec, _innermost(old_top.spec)
+        spec, was = node.spec, innermost(old_top.spec)
         if isinstance(spec, TaskSpec) and isinstance(was, TaskSpec) and spec.handler != was.handler:
             return f"runs handler `{spec.handler}`, ran `{was.handler}`"
         change = next(self._value_changes(spec, was), None)
@@ -350,7 +353,7 @@ class _Comparison:
         return "is new" if node.parent is not None else "its params changed"
 
     def _value_changes(self, spec: Spec, was: Spec) -> Iterator[str]:
-        template, old = _template(spec), _template(was)
+        template, old = template_of(spec), template_of(was)
         refs = () if template is None else template.refs
         for root, changed in (("inputs", self.context.inputs), ("env", self.context.env)):
             names = (
@@ -392,7 +395,7 @@ def _format_children(kept: int, why: list[tuple[str, str]], left: int = 0) -> st
 
 
 def _version_change(node: Node, was: str | None, context: ResumeContext) -> str | None:
-    spec = _innermost(node.spec)
+    spec = innermost(node.spec)
     if not isinstance(spec, TaskSpec) or isinstance(node, FanOut):
         return None
     now = context.versions.get(spec.handler)
@@ -402,24 +405,10 @@ def _version_change(node: Node, was: str | None, context: ResumeContext) -> str 
 
 
 def _missing_handler(node: Node, context: ResumeContext) -> str | None:
-    spec = _innermost(node.spec)
+    spec = innermost(node.spec)
     if context.served is None or not isinstance(spec, TaskSpec) or has_handler(context.served, spec.handler):
         return None
     return f"no live worker has the handler `{spec.handler}`"
-
-
-def _innermost(spec: Spec) -> Spec:
-    while isinstance(spec, FanOutSpec):
-        spec = spec.child
-    return spec
-
-
-def _template(spec: Spec) -> Template | None:
-    if isinstance(spec, TaskSpec):
-        return spec.params
-    if isinstance(spec, WorkflowSpec):
-        return spec.inputs
-    return spec.message if isinstance(spec, ApprovalSpec) else None
 
 
 def _named(refs: Iterable[tuple[str | int, ...]], root: str, changed: frozenset[str]) -> list[str]:

@@ -30,6 +30,7 @@ from dagmaster.engine.events import EngineEvent, ResolutionFailed, ValuesLoaded
 from dagmaster.engine.expressions.secret_parts import detach_secrets, fill_inputs
 from dagmaster.engine.expressions.templates import JsonTemplate
 from dagmaster.engine.model import FanOut
+from dagmaster.engine.node_values import uses_secrets
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import BlobNotFound, EvaluationFailed
 from dagmaster.ports.json_text import JsonText
@@ -418,15 +419,6 @@ def _find_reusable(
     else:
         node.fingerprint = reuse.approval_fingerprint(node, request.approval, request.message)
     return reuse.find(node)
-
-
-def uses_secrets(template: Template, secret_inputs: frozenset[str]) -> bool:
-    # A secret input is used alone, so its path ends with its name. Another path with this end costs a search
-    # of the params, and no more.
-    return any(
-        use.keys[0] == "secrets" or (use.keys[0] == "inputs" and use.keys[-1] in secret_inputs)
-        for _, use in template.uses
-    )
 
 
 def _outputs(fan: FanOut, stored: list[Any], fresh: Mapping[str, Any]) -> list[Any]:

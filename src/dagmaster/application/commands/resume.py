@@ -30,6 +30,7 @@ from dagmaster.engine.expressions.secret_parts import secret_names
 from dagmaster.engine.fingerprints import digest
 from dagmaster.engine.graph import WaitSpec, is_hold
 from dagmaster.engine.model import Job
+from dagmaster.engine.node_values import nodes_with_inputs
 from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_new_job, plan_nothing, plan_rerun
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import (
@@ -175,6 +176,18 @@ class _Resume:
         return self.graph.content_hash != self.source_graph.content_hash or bool(self.changed)
 
     @property
+    def given_again(self) -> frozenset[str]:
+        """Return the nodes that depend on secret inputs that are named: their results are never reused.
+
+        Else which of them a new job reuses would say whether a guess of a secret is right.
+        """
+        return nodes_with_inputs(self.graph, secret_names(self.graph.inputs) & self.request.named_inputs)
+
+    @property
+    def redo(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.request.from_nodes, *sorted(self.given_again))))
+
+    @property
     def is_noop(self) -> bool:
         """Return whether every node keeps its result: the job completed, and nothing is named or changed."""
         return not self.is_new_job and self.job.status is JobStatus.COMPLETED and not self.request.from_nodes
@@ -303,7 +316,7 @@ async def _submit(app: Application, resume: _Resume) -> SubmitResult:
         correlation_id=None if job.correlation_id is None else job.correlation_id[:MAX_CORRELATION_ID],
         workflows=source.workflows,
         resumed_from=job.job_id,
-        redo=resume.request.from_nodes,
+        redo=resume.redo,
     )
     submitter = JobSubmitter(
         app.client, await app.client.lease_ids(), app.origin, env=app.env, vault=app.vault
@@ -357,6 +370,7 @@ async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
     context = await _resume_context(
         app,
         named=frozenset(resume.request.from_nodes),
+        given_again=resume.given_again,
         inputs=resume.changed,
         env=changed_names(stored.env, app.env),
     )
@@ -367,7 +381,7 @@ async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
         env=app.env,
         workflows=stored.workflows,
         source=await app.results.load_source_job(job.job_id),
-        redo=resume.request.from_nodes,
+        redo=resume.redo,
         now=job.read_at,
         vault=app.vault,
     )

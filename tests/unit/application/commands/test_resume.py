@@ -309,6 +309,59 @@ def test_a_resume_does_not_tell_whether_a_secret_was_guessed():
     asyncio.run(main())
 
 
+def test_neither_a_plan_nor_the_reused_results_tell_whether_a_secret_was_guessed():
+    calls: list[str] = []
+
+    @handler("login", queue="q")
+    async def login(text: str) -> dict[str, int]:
+        calls.append(text)
+        return {}
+
+    text = """
+workflow_id: oracle
+version: 1
+inputs: {token: {type: string, secret: true}, year: {type: integer, default: 1}}
+nodes:
+  alone: {handler: login, params: {text: alone}}
+  login: {handler: login, params: {text: "as {{ inputs.token }}"}, next: after}
+  after: {handler: login, params: {text: after}}
+  each: {type: fan_out, source: [1], task: {handler: login, params: {text: "{{ inputs.token }}"}}}
+"""
+    registry = Registry([login])
+
+    async def main() -> None:
+        async with served_application(registry) as app:
+            graph = compile_text(text, handlers=registry).graph
+            newer = compile_text(text.replace("version: 1", "version: 2"), handlers=registry).graph
+            await publish_workflows(app, [WorkflowSource(newer)])
+            job = JobRequest(graph=graph, submitted_by="ada", inputs={"token": "1234"})
+            job_id = str((await submit_job(app, job)).job_id)
+            await finished(app, job_id)
+            # A version alone keeps the secrets, and their results.
+            kept = await resume_job(app, job_id, ResumeRequest(sent_by="eve", version=2))
+            calls.clear()
+            assert isinstance(kept, SubmitResult)
+            await finished(app, kept.job_id)
+            assert calls == []
+            for source in (job_id, str(kept.job_id)):
+                seen = []
+                for guess in ("1234", "1235"):
+                    request = ResumeRequest(sent_by="eve", inputs={"token": guess, "year": 2})
+                    plan = await plan_resume(app, source, request)
+                    calls.clear()
+                    result = await resume_job(app, source, request)
+                    assert isinstance(result, SubmitResult)
+                    await finished(app, result.job_id)
+                    made = sorted(call.replace(guess, "***") for call in calls)
+                    seen.append((planned(plan.reused), planned(plan.redone), made))
+                assert seen[0] == seen[1]
+                assert seen[0][2] == ["***", "after", "as ***"]
+                assert set(seen[0][0]) == {"alone"}
+                assert seen[0][1]["login"] == "may depend on a secret input that is given again"
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("declared", "error"),
     [
