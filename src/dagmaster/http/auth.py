@@ -42,8 +42,13 @@ USED_SECONDS: Final = 60.0
 """How often the use of keys is stored: all that were used since, in one statement."""
 KNOWN_SECONDS: Final = 0.8
 """How long the look-up of a caller may take that was found before: then it is used as it was."""
-PROMPT_PATHS: Final = frozenset({"/metrics", "/api/v1/fleet"})
-"""What answers within seconds whatever the database does. An unknown caller waits no longer there."""
+PROMPT_PATHS: Final = frozenset(
+    {
+        *("/metrics", "/api/v1/fleet", "/api/v1/orchestrators", "/api/v1/orchestrator/status"),
+        *("/api/v1/workers", "/api/v1/queues", "/ui/fleet", "/ui/queues"),
+    }
+)
+"""What answers GET within seconds whatever the database does. An unknown caller waits no longer there."""
 MAX_CACHED: Final = 10_000
 MAX_REJECTED: Final = 1_000
 SESSION_COOKIE: Final = "dagmaster_session"
@@ -296,7 +301,8 @@ async def find_allowed(connection: HTTPConnection, credential: Credential, need:
     """Return who has a credential that may be used now, as it may use the route; raise why it may not."""
     checker: KeyChecker = connection.app.state.keys
     try:
-        async with asyncio.timeout(2 * KNOWN_SECONDS if connection.url.path in PROMPT_PATHS else None):
+        is_prompt = connection.url.path in PROMPT_PATHS and connection.scope.get("method") == "GET"
+        async with asyncio.timeout(2 * KNOWN_SECONDS if is_prompt else None):
             caller = await _authenticate(connection, credential, lambda: checker.find(credential))
     except TimeoutError as error:
         raise DatabaseUnavailable("the database did not answer while the key was looked up") from error

@@ -13,7 +13,7 @@ from dagmaster.http import auth
 from dagmaster.telemetry.prometheus import ProcessMetrics
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import finished
-from tests.unit.http.api_client import opened_api
+from tests.unit.http.api_client import Api, opened_api
 from tests.unit.http.test_metrics_api import CANARY, FLOW, halve
 
 if TYPE_CHECKING:
@@ -46,6 +46,15 @@ def test_a_server_shows_the_fleet_and_its_requests_by_route():
             assert not re.search(r"wp-admin|/123", answer.text)
 
     asyncio.run(main())
+
+
+async def check_lists(api: Api) -> None:
+    """Check that the lists of services are those that were read last, and say so."""
+    for path in ("workers", "orchestrators", "queues"):
+        answer = await api.get(f"/api/v1/{path}")
+        assert int(answer.headers["age"]) >= 1, path
+        assert path == "queues" or len(answer.json()["items"]) == 1
+    assert (await api.get("/api/v1/orchestrator/status")).json()["alive"] == 1
 
 
 def test_what_was_read_last_is_shown_as_stale_while_the_database_does_not_answer(monkeypatch):
@@ -88,6 +97,7 @@ def test_what_was_read_last_is_shown_as_stale_while_the_database_does_not_answer
             stale = (await api.get("/api/v1/fleet")).json()
             assert stale["read_at"] is not None
             assert {**stale, "read_at": None}.keys() == fresh.keys()
+            await check_lists(api)
             # A key that was never seen cannot be checked: that is said.
             stranger = {"Authorization": f"Bearer dm_{0:012}_{'a' * 43}"}
             assert (await api.http.get("/metrics", headers=stranger)).status_code == 503

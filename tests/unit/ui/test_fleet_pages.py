@@ -17,8 +17,11 @@ from dagmaster.application.views import (
     TaskNodeRecord,
     WorkerRecord,
 )
+from dagmaster.http import auth
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.pages.fleet import fleet_page, queues_page
+from dagmaster.ui.routes import fleet as fleet_routes
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.ui.page_client import opened_pages, text_of
 
 LIVE: dict[str, Any] = {
@@ -260,5 +263,32 @@ def test_only_an_administrator_sees_the_buttons_of_contracts_and_may_use_them():
             body = {"handler": "greet", "caller": "key:stranger"}
             for path in ("trust", "distrust"):
                 assert (await pages.post(f"/ui/fleet/{path}", body)).status_code == 403
+
+    asyncio.run(main())
+
+
+def test_the_pages_of_services_are_shown_soon_while_the_database_does_not_answer(monkeypatch):
+    monkeypatch.setattr(auth, "CACHE_SECONDS", -1.0)
+    monkeypatch.setattr(auth, "KNOWN_SECONDS", 0.05)
+    monkeypatch.setattr(fleet_routes, "ANSWER_SECONDS", 0.05)
+
+    async def hang(*_: Any, **__: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with opened_pages() as pages:
+            services = pages.api.services
+            assert "does not answer" not in text_of((await pages.get("/ui/fleet")).text)
+            monkeypatch.setattr(services.fleet, "_answer_seconds", 0.05)
+            for name in ("fleet", "handlers"):
+                monkeypatch.setattr(services.application.read, name, hang)
+            for name in ("find", "find_session"):
+                monkeypatch.setattr(services.keys, name, hang)
+            for path in ("/ui/fleet", "/ui/queues"):
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    answer = await pages.get(path)
+                assert answer.status_code == 200, path
+                assert "The database does not answer: this is what it said" in text_of(answer.text)
+            monkeypatch.undo()
 
     asyncio.run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
@@ -15,10 +16,12 @@ from dagmaster.records.page import Page
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.records.page import Position
+
+    FleetReader = Callable[[], Awaitable[FleetRecord]]
 
 _SUMMED: Final = ("jobs_claimed", "jobs_reclaimed", "jobs_finished", "turns", "results")
 V = TypeVar("V", OrchestratorRecord, WorkerRecord, QueueRecord)
@@ -36,7 +39,10 @@ def describe_queues(fleet: FleetRecord) -> FleetRecord:
 
 async def orchestrator_status(app: Application) -> OrchestratorStatusView:
     """Return what the orchestrators did that are alive or stopped within the last hour, in sum."""
-    view = await fleet(app)
+    return sum_orchestrators(await fleet(app))
+
+
+def sum_orchestrators(view: FleetRecord) -> OrchestratorStatusView:
     alive = [one for one in view.orchestrators if one.is_alive]
     sums = dict.fromkeys(_SUMMED, 0)
     for one in view.orchestrators:
@@ -57,22 +63,39 @@ async def list_orchestrators(
     app: Application, *, cursor: str | None = None, limit: int = 100
 ) -> Page[OrchestratorRecord]:
     """List the orchestrators that are alive or stopped within the last hour, by id."""
-    after = start_page(CursorKind.ORCHESTRATORS, cursor, limit)
-    views = (await fleet(app)).orchestrators
-    return _page(CursorKind.ORCHESTRATORS, views, after, limit, lambda view: view.orchestrator_id)
+    return await page_of_orchestrators(partial(fleet, app), cursor, limit)
 
 
 async def list_workers(
     app: Application, *, cursor: str | None = None, limit: int = 100
 ) -> Page[WorkerRecord]:
     """List the workers that are alive or stopped within the last hour, by id."""
-    after = start_page(CursorKind.WORKERS, cursor, limit)
-    return _page(CursorKind.WORKERS, (await fleet(app)).workers, after, limit, lambda view: view.worker_id)
+    return await page_of_workers(partial(fleet, app), cursor, limit)
 
 
 async def list_queues(app: Application, *, cursor: str | None = None, limit: int = 100) -> Page[QueueRecord]:
+    return await page_of_queues(partial(fleet, app), cursor, limit)
+
+
+# ── Pages of a fleet that `read` returns: a server may have an earlier one ──
+
+
+async def page_of_orchestrators(
+    read: FleetReader, cursor: str | None, limit: int
+) -> Page[OrchestratorRecord]:
+    after = start_page(CursorKind.ORCHESTRATORS, cursor, limit)
+    views = (await read()).orchestrators
+    return _page(CursorKind.ORCHESTRATORS, views, after, limit, lambda view: view.orchestrator_id)
+
+
+async def page_of_workers(read: FleetReader, cursor: str | None, limit: int) -> Page[WorkerRecord]:
+    after = start_page(CursorKind.WORKERS, cursor, limit)
+    return _page(CursorKind.WORKERS, (await read()).workers, after, limit, lambda view: view.worker_id)
+
+
+async def page_of_queues(read: FleetReader, cursor: str | None, limit: int) -> Page[QueueRecord]:
     after = start_page(CursorKind.QUEUES, cursor, limit)
-    return _page(CursorKind.QUEUES, (await fleet(app)).queues, after, limit, lambda view: view.queue)
+    return _page(CursorKind.QUEUES, (await read()).queues, after, limit, lambda view: view.queue)
 
 
 def _page(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Path
 from pydantic import Field
@@ -10,16 +11,25 @@ from starlette.responses import JSONResponse
 
 from dagmaster.application.commands.drain import MAX_GRACE_SECONDS, drain_service, undrain_service
 from dagmaster.application.queries.fleet import (
-    list_orchestrators,
-    list_queues,
-    list_workers,
-    orchestrator_status,
+    page_of_orchestrators,
+    page_of_queues,
+    page_of_workers,
+    sum_orchestrators,
 )
 from dagmaster.http.page_links import PageAnswer
 from dagmaster.http.parameters import Cursor, Limit
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller, Services
 from dagmaster.ports.api_keys import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dagmaster.application.fleet_monitor import FleetSnapshot
+    from dagmaster.records.fleet import FleetRecord
+    from dagmaster.records.page import Page
+
+    _PageOf = Callable[[Callable[[], Awaitable[FleetRecord]], str | None, int], Awaitable[Page[Any]]]
 
 routes = Routes("fleet")
 ServiceName = Annotated[
@@ -66,24 +76,42 @@ async def undrain(app: App, caller: Caller, service_id: ServiceName) -> JSONResp
 
 
 @routes.get("/orchestrator/status", Scope.READ, "OrchestratorStatusView")
-async def status(app: App) -> JSONResponse:
+async def status(services: Services) -> JSONResponse:
     """Show what all orchestrators did: jobs claimed and reclaimed, turns, results."""
-    return JSONResponse((await orchestrator_status(app)).to_dict())
+    snapshot = await services.fleet.snapshot()
+    return JSONResponse(sum_orchestrators(snapshot.record).to_dict(), headers=_age(snapshot))
 
 
 @routes.get("/orchestrators", Scope.READ, "OrchestratorViewPage")
-async def orchestrators(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+async def orchestrators(services: Services, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List orchestrators that are alive or stopped within the last hour, by id."""
-    return PageAnswer(await list_orchestrators(app, cursor=cursor, limit=limit))
+    return await _list(services, page_of_orchestrators, cursor, limit)
 
 
 @routes.get("/workers", Scope.READ, "WorkerViewPage")
-async def workers(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+async def workers(services: Services, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List workers that are alive or stopped within the last hour, by id."""
-    return PageAnswer(await list_workers(app, cursor=cursor, limit=limit))
+    return await _list(services, page_of_workers, cursor, limit)
 
 
 @routes.get("/queues", Scope.READ, "QueueViewPage")
-async def queues(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+async def queues(services: Services, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List queues with tasks by name, and how many workers serve each."""
-    return PageAnswer(await list_queues(app, cursor=cursor, limit=limit))
+    return await _list(services, page_of_queues, cursor, limit)
+
+
+async def _list(services: Services, page_of: _PageOf, cursor: str | None, limit: int) -> JSONResponse:
+    headers: dict[str, str] = {}
+
+    async def read() -> FleetRecord:
+        snapshot = await services.fleet.snapshot()
+        headers.update(_age(snapshot))
+        return snapshot.record
+
+    page = await page_of(read, cursor, limit)
+    return PageAnswer(page, headers=headers)
+
+
+def _age(snapshot: FleetSnapshot) -> dict[str, str]:
+    """Return the header of what was read earlier; none if the database answered now."""
+    return {"Age": str(math.ceil(snapshot.stale_seconds))} if snapshot.stale_seconds else {}

@@ -126,10 +126,14 @@ class QueuesPage:
     claimed: str
     rate: str
     oldest: str
+    warning: str = ""
     title: str = "Queues"
 
 
-def fleet_page(view: FleetRecord, handlers: Iterable[HandlerRecord] = ()) -> FleetPage:
+def fleet_page(
+    view: FleetRecord, handlers: Iterable[HandlerRecord] = (), stale_seconds: float = 0.0
+) -> FleetPage:
+    """Return the services. `stale_seconds`: how long ago they were read, if not now."""
     orchestrators = [one for one in view.orchestrators if one.is_alive]
     workers = [one for one in view.workers if one.is_alive]
     members: tuple[OrchestratorRecord | WorkerRecord, ...] = (*orchestrators, *workers)
@@ -147,8 +151,14 @@ def fleet_page(view: FleetRecord, handlers: Iterable[HandlerRecord] = ()) -> Fle
         versions=tuple((name, f"{count:,}") for name, count in sorted(versions.items())),
         unowned=f"{view.unowned_jobs:,}",
         changes=tuple(_contract_changes(handlers)),
-        warning=describe_conditions(members),
+        warning=" ".join(filter(None, (_describe_age(stale_seconds), describe_conditions(members)))),
     )
+
+
+def _describe_age(stale_seconds: float) -> str:
+    if not stale_seconds:
+        return ""
+    return f"The database does not answer: this is what it said {age(stale_seconds)} ago."
 
 
 def _contract_changes(handlers: Iterable[HandlerRecord]) -> Iterator[ContractChange]:
@@ -162,7 +172,7 @@ def _contract_changes(handlers: Iterable[HandlerRecord]) -> Iterator[ContractCha
             )
 
 
-def queues_page(view: FleetRecord) -> QueuesPage:
+def queues_page(view: FleetRecord, stale_seconds: float = 0.0) -> QueuesPage:
     """Return the queues. `age_percent`: the age relative to the oldest task of all queues."""
     served = [*view.queues, *_idle_queues(view)]
     ordered = sorted(served, key=lambda queue: (-(queue.oldest_seconds or 0.0), -queue.waiting, queue.queue))
@@ -187,6 +197,7 @@ def queues_page(view: FleetRecord) -> QueuesPage:
         claimed=f"{sum(queue.claimed for queue in served):,}",
         rate=f"{sum(queue.finished_last_minute for queue in served):,}",
         oldest=format_seconds(oldest) if waiting else NOTHING,
+        warning=_describe_age(stale_seconds),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import Path
 from starlette.requests import Request
@@ -10,10 +12,11 @@ from starlette.responses import Response
 
 from dagmaster.application.commands.drain import drain_service, undrain_service
 from dagmaster.application.commands.handler_trust import distrust_handler, trust_handler
+from dagmaster.application.fleet_monitor import ANSWER_SECONDS
 from dagmaster.application.queries import fleet as queries
 from dagmaster.application.queries.handlers import list_handlers
-from dagmaster.errors import QueryInvalid
-from dagmaster.http.services import App, Caller
+from dagmaster.errors import DatabaseUnavailable, QueryInvalid
+from dagmaster.http.services import App, Caller, Services
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.job_options import MAX_ACTOR
 from dagmaster.sdk.handler_decorator import MAX_NAME
@@ -23,6 +26,12 @@ from dagmaster.ui.pages.drain import GRACE_CHOICES, drain_page, undrain_page
 from dagmaster.ui.pages.fleet import fleet_page, queues_page
 from dagmaster.ui.rendering import render
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dagmaster.application.context import Application
+    from dagmaster.application.views import HandlerRecord
+
 routes = PageRoutes()
 HANDLERS: Final = 1_000
 """The handlers among which changes are looked for; `dagmaster handlers list` has them all."""
@@ -30,16 +39,25 @@ ServiceId = Annotated[str, Path(max_length=20)]
 
 
 @routes.get("/ui/queues", Scope.READ)
-async def queues(request: Request, app: App) -> Response:
-    """Show how many tasks wait, for how long, and who works on them."""
-    return render(request, "queues.html", queues_page(await queries.fleet(app)))
+async def queues(request: Request, services: Services) -> Response:
+    """Show how many tasks wait, for how long, and who works on them; soon, also while the database hangs."""
+    snapshot = await services.fleet.snapshot()
+    return render(request, "queues.html", queues_page(snapshot.record, snapshot.stale_seconds))
 
 
 @routes.get("/ui/fleet", Scope.READ)
-async def fleet(request: Request, app: App) -> Response:
+async def fleet(request: Request, services: Services, app: App) -> Response:
     """Show orchestrators and workers, and contracts of handlers that wait for an administrator."""
-    handlers = await list_handlers(app, limit=HANDLERS)
-    return render(request, "fleet.html", fleet_page(await queries.fleet(app), handlers.items))
+    snapshot, handlers = await asyncio.gather(services.fleet.snapshot(), _read_handlers(app))
+    return render(request, "fleet.html", fleet_page(snapshot.record, handlers, snapshot.stale_seconds))
+
+
+async def _read_handlers(app: Application) -> Sequence[HandlerRecord]:
+    """Return the handlers with their changes; none if the database does not answer soon."""
+    with contextlib.suppress(TimeoutError, DatabaseUnavailable):
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return (await list_handlers(app, limit=HANDLERS)).items
+    return ()
 
 
 @routes.post("/ui/fleet/trust", Scope.ADMIN)
