@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagmaster.application.submission import JobRequest, submit_job
+from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.ports.api_keys import Scope
-from dagmaster.sdk.handler_registry import handler
+from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.ui.pages.job import TABS
 from dagmaster.ui.pages.jobs import JobsQuery
+from tests.unit.http.api_client import greet
 from tests.unit.ui.page_client import opened_pages, text_of
 
 if TYPE_CHECKING:
@@ -135,6 +138,25 @@ def test_a_failed_job_says_why_and_leads_to_the_first_failure():
             assert "Resume" in text
             assert "s3cret-canary" not in html
             assert "&lt;b&gt;no&lt;/b&gt;" in html
+
+    asyncio.run(main())
+
+
+def test_only_a_published_workflow_is_linked_from_the_pages_of_its_jobs():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            await pages.api.publish(SIGNAL)
+            published = await submitted(pages, "signal", "WAITING")
+            graph = compile_text(
+                SIGNAL.replace("workflow_id: signal", "workflow_id: unpublished"), handlers=Registry([greet])
+            ).graph
+            request = JobRequest(graph=graph, submitted_by="ada")
+            other = (await submit_job(pages.api.services.application, request)).job_id
+            for job_id, name, links in ((published, "signal", True), (other, "unpublished", False)):
+                html = (await pages.get(f"/ui/jobs/{job_id}")).text
+                assert (f'href="/ui/workflows/{name}"' in html) is links
+                assert name in text_of(html)
+            assert (await pages.get("/ui/workflows/signal")).status_code == 200
 
     asyncio.run(main())
 

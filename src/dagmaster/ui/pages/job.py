@@ -16,6 +16,7 @@ from dagmaster.ui.pages.job_rows import JobRow, job_path
 from dagmaster.ui.pages.node_rows import NodeRow, node_path
 from dagmaster.ui.pages.tabs import Tab
 from dagmaster.ui.pages.times import Moment, format_seconds, moment
+from dagmaster.ui.pages.workflow_rows import workflow_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,9 +63,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHead:
-    """What every tab of a job has on top. `why`: one sentence; `because`: the nodes that it follows from."""
+    """What every tab of a job has on top. `why`: one sentence; `because`: the nodes that it follows from.
+
+    `workflow_href`: empty if its workflow is not published, as of `run` or a graph in code.
+    """
 
     job: JobRow
+    workflow_href: str
     why: str
     tone: str
     because: tuple[Link, ...]
@@ -176,12 +181,14 @@ def job_head(
     successor: str,
     failed: Sequence[NodeRecord],
     estimate: EstimateView | None,
+    is_published: bool,
 ) -> JobHead:
     """Return the head of a job's pages. `failed`: some nodes that failed."""
     sentence, tone = _why(job, reason)
     because = () if reason is None else reason.because[:3]
     return JobHead(
         job=JobRow(job, successor),
+        workflow_href=workflow_path(job.workflow_id) if is_published else "",
         why=sentence,
         tone=tone,
         because=tuple(Link(node_id, node_path(job.job_id, node_id)) for node_id in because),

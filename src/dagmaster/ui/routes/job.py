@@ -145,4 +145,5 @@ async def load_head(app: Application, job: JobDetailView, tab: str = "") -> JobH
         successor=(await find_successors(app, [job.job_id])).get(job.job_id, "") if job.is_finished else "",
         failed=(await list_nodes(app, failed, limit=FAILURES)).items if has_failed else (),
         estimate=(await report_progress(app, job.job_id)).estimate if is_running else None,
+        is_published=bool(await app.read.versions(job.workflow_id, limit=1)),
     )
