@@ -158,7 +158,7 @@ pattern of more than {MAX_WORK // MAX_PATTERN_TEXT:,} instructions fewer: {MAX_W
 The check of the inputs of a job takes at most {MAX_STEPS:,} steps: a step is one keyword of a schema on one part of a value. The
 definitions of the inputs of a workflow have as many. A server checks workflows, and inputs that need more than {QUICK_STEPS:,}
 steps, in a process with {CPU_SECONDS:g} s of CPU time and {MEMORY_MB} MB of memory; what needs more is refused (`check_limit_exceeded`).
-At most {MAX_PROCESSES} checks run and {MAX_WAITING} wait, of one caller half as many; a further request is
+At most {MAX_PROCESSES} checks run, of one caller one less, and {MAX_WAITING} wait, of one caller half as many; a further request is
 refused (`checks_busy`). `unevaluatedItems`, `unevaluatedProperties` and references (`$ref`) are not supported in schemas of inputs.
 """
 

@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -40,11 +41,22 @@ EXIT_SECONDS: Final = 1.0
 _ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 
 
-class CheckProcesses:
-    """A few processes of a server; further calls wait for one of them.
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call that waits or runs."""
 
-    A call runs in a thread that waits for its process, so that a request that is cancelled does not free a
-    process that works.
+    caller: str | None
+    name: str
+    arguments: dict[str, JsonValue]
+    answer: Future[JsonValue] = field(default_factory=Future)
+
+
+class CheckProcesses:
+    """A few processes of a server; further calls wait for one of them, in order.
+
+    One caller never has all of them: a process is left for others, however long its calls take. A call runs
+    in a thread that waits for its process, so that a request that is cancelled does not free a process that
+    works.
     """
 
     def __init__(
@@ -55,6 +67,8 @@ class CheckProcesses:
         self._memory_mb = memory_mb
         self._threads = ThreadPoolExecutor(limit, "dagmaster-check")
         self._calls: Counter[str | None] = Counter()
+        self._running: Counter[str | None] = Counter()
+        self._waiting: deque[_Call] = deque()
         self._lock = threading.Lock()
         self._idle: list[_CheckProcess] = []
         self._all: set[_CheckProcess] = set()
@@ -70,16 +84,22 @@ class CheckProcesses:
         """
         self._check_places(caller)
         self._calls[caller] += 1
-        work = self._threads.submit(self._run, f"{function.__module__}:{function.__qualname__}", arguments)
+        call = _Call(caller, f"{function.__module__}:{function.__qualname__}", arguments)
         loop = asyncio.get_running_loop()
-        work.add_done_callback(partial(_tell, loop, partial(self._on_done, caller)))
-        return await asyncio.wrap_future(work)
+        call.answer.add_done_callback(partial(_tell, loop, partial(self._on_done, caller)))
+        with self._lock:
+            self._waiting.append(call)
+        self._start_waiting()
+        return await asyncio.wrap_future(call.answer)
 
     def close(self) -> None:
         """Kill the processes, and end the threads."""
         with self._lock:
             self._is_closed = True
-            processes = list(self._all)
+            processes, waiting = list(self._all), list(self._waiting)
+            self._waiting.clear()
+        for call in waiting:
+            call.answer.cancel()
         for process in processes:
             process.kill()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -105,6 +125,30 @@ class CheckProcesses:
         self._calls[caller] -= 1
         if not self._calls[caller]:
             del self._calls[caller]
+
+    def _start_waiting(self) -> None:
+        """Give free processes to the calls that have waited longest, of callers that may have one more."""
+        with self._lock:
+            waiting = [call for call in self._waiting if not call.answer.cancelled()]
+            self._waiting = deque(waiting)
+            for call in waiting:
+                if self._is_closed or self._running.total() >= self._limit:
+                    return
+                if call.caller is None or self._running[call.caller] < max(1, self._limit - 1):
+                    self._waiting.remove(call)
+                    self._running[call.caller] += 1
+                    self._threads.submit(self._work, call)
+
+    def _work(self, call: _Call) -> None:
+        try:
+            if call.answer.set_running_or_notify_cancel():
+                call.answer.set_result(self._run(call.name, call.arguments))
+        except BaseException as error:  # noqa: BLE001 - for who waits for the answer
+            call.answer.set_exception(error)
+        finally:
+            with self._lock:
+                self._running[call.caller] -= 1
+            self._start_waiting()
 
     def _run(self, name: str, arguments: dict[str, JsonValue]) -> JsonValue:
         process = self._take()

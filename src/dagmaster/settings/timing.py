@@ -15,6 +15,12 @@ from dagmaster.ports.default_settings import (
 )
 
 SHORTEST_LEASES: Final = {"orchestrator_lease_seconds": 10.0, "worker_lease_seconds": 5.0}
+"""A lease of the source systems (LEASE_TTL_SEC, ORPHAN_THRESHOLD_SEC) is that of an orchestrator over a job.
+
+A worker renews its lease every 2 s by default, and its tasks run elsewhere 6 s after it has died: 10 s would
+forbid the default. Losing a task costs one attempt, which is not a retry; losing jobs costs reading them all.
+"""
+
 LONGEST_LEASE_SECONDS: Final = 300.0
 
 
@@ -36,7 +42,7 @@ class TimingSettings(BaseModel):
         gt=0,
         le=3600,
         description="An orchestrator without a heartbeat for this long is dead: its jobs are reclaimed. 10 to"
-        " 300 s, or any with DAGMASTER_SHORT_LEASES.",
+        " 300 s, as the lease of the source systems, or any with DAGMASTER_SHORT_LEASES.",
     )
     orchestrator_heartbeat_seconds: float | None = Field(
         default=None,
@@ -55,7 +61,8 @@ class TimingSettings(BaseModel):
         gt=0,
         le=3600,
         description="A worker without a heartbeat for this long is dead: its tasks are lost and retried. 5 to"
-        " 300 s, or any with DAGMASTER_SHORT_LEASES.",
+        " 300 s, shorter than an orchestrator's may be, as the default finds a dead worker in 6 s; any with"
+        " DAGMASTER_SHORT_LEASES.",
     )
     worker_heartbeat_seconds: float | None = Field(
         default=None,

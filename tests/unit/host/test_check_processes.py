@@ -163,6 +163,31 @@ def test_the_checks_of_one_caller_leave_half_of_the_places_to_others(monkeypatch
     asyncio.run(main())
 
 
+def test_one_caller_never_has_all_processes(tmp_path: Path):
+    """However long its calls take, and however many wait: the calls of another one are done meanwhile."""
+    pipes = Pipes(tmp_path)
+
+    async def main() -> None:
+        async with processes(limit=2) as pool:
+            greedy, other = (CompilerThreads(pool).on_behalf_of(name) for name in ("key:greedy", "key:other"))
+            first = asyncio.create_task(
+                greedy.check(calls.wait, started=str(pipes.started), released=str(pipes.released))
+            )
+            await pipes.until_started()
+            waiting = [asyncio.create_task(greedy.check(calls.pid)) for _ in range(3)]
+            cancelled = asyncio.create_task(greedy.check(calls.pid))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                assert [await other.check(calls.add, a=1, b=2) for _ in range(3)] == [3, 3, 3]
+            assert not any(call.done() for call in waiting)
+            assert len(pool._waiting) == 3
+            await pipes.release()
+            await asyncio.gather(first, *waiting)
+
+    asyncio.run(main())
+
+
 def test_close_kills_a_process_that_works(tmp_path: Path):
     pipes = Pipes(tmp_path)
 
