@@ -43,6 +43,18 @@ def deaf(sandbox: str) -> None:
     pathlib.Path(sandbox, "started").touch()
     import threading
     threading.Event().wait()
+
+@handler("leaver", queue="light", isolation="thread")
+def leaver(sandbox: str) -> None:
+    import subprocess
+    child = subprocess.Popen(["sleep", "100000"], start_new_session=True)
+    pathlib.Path(sandbox, "left").write_text(str(child.pid))
+
+@handler("locker", queue="light")
+async def locker() -> None:
+    import ctypes
+    # It does not release the interpreter's lock.
+    ctypes.PyDLL(None).pause()
 """
 
 
@@ -475,6 +487,31 @@ def test_a_second_signal_ends_a_worker_at_once(sandbox: Sandbox):
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 130, worker.text
     worker.until("exiting at once")
+
+
+def test_a_worker_ends_what_its_threads_started_and_itself_if_native_code_holds_the_lock(on_server: Sandbox):
+    sandbox = on_server
+    sandbox.env["DAGMASTER_BLOCKED_SECONDS"] = "1"
+    sandbox.start("orchestrator").until("orchestrator is ready")
+    worker = sandbox.start("worker", "--queue", "light")
+    worker.until("is ready")
+    flow = f"{{name: left, nodes: {{a: {{handler: leaver, params: {{sandbox: {sandbox.folder}}}}}}}}}"
+    assert sandbox.run("submit", sandbox.write(flow), "--wait").returncode == 0
+    left = int((sandbox.folder / "left").read_text())
+    os.kill(left, 0)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.text
+    with pytest.raises(ProcessLookupError):
+        os.kill(left, 0)
+    worker = sandbox.start("worker", "--queue", "light")
+    worker.until("is ready")
+    assert (
+        sandbox.run("submit", sandbox.write("{name: locked, nodes: {a: {handler: locker}}}")).returncode == 0
+    )
+    # No signal could end it but SIGKILL.
+    assert worker.wait() == 1, worker.text
+    assert "Timeout (0:00:03)!" in worker.text
+    assert "in locker" in worker.text
 
 
 def test_a_worker_without_queues_is_rejected(new_sandbox: Sandbox):

@@ -39,7 +39,7 @@ from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.output_blobs import OutputBlobs
@@ -172,6 +172,7 @@ def worker(
     """
     from dagmaster.bootstrap import blob_directory, make_worker
     from dagmaster.bootstrap.monitoring import observe_tasks, open_metrics_port
+    from dagmaster.bootstrap.worker_process import run_worker_process
     from dagmaster.settings import load_settings
 
     with command_errors():
@@ -199,7 +200,14 @@ def worker(
         return observe_tasks(worker, None if with_parent else open_metrics_port(settings, metrics_port))
 
     logs = LogOptions(log_format, log_level)
-    return serve(f"worker of {', '.join(queues)}", make, data_dir, logs, with_parent=with_parent)
+    return serve(
+        f"worker of {', '.join(queues)}",
+        make,
+        data_dir,
+        logs,
+        with_parent=with_parent,
+        run=lambda service: run_worker_process(service, settings),
+    )
 
 
 @click.command("serve")
@@ -243,6 +251,7 @@ def serve(
     *,
     with_parent: bool,
     needs_schema: bool = True,
+    run: Callable[[Service], Coroutine[Any, Any, None]] = lambda service: service.run(),
 ) -> int:
     """Run a service until it is stopped. Without `needs_schema` it starts before the database is migrated."""
     from dagmaster.bootstrap import (
@@ -278,6 +287,7 @@ def serve(
                     with_parent=with_parent,
                     needs_schema=needs_schema or config.is_embedded,
                     check_key=lambda: check_secrets_key(config, settings),
+                    run=run,
                 )
             )
     except DagmasterError as error:
@@ -310,6 +320,7 @@ async def _run_until_stopped(
     with_parent: bool,
     needs_schema: bool,
     check_key: Callable[[], Awaitable[None]],
+    run: Callable[[Service], Coroutine[Any, Any, None]],
 ) -> tuple[int, bool]:
     """Return the exit code, and whether the process has a thread that cannot be stopped."""
     from dagmaster.bootstrap import ensure_schema
@@ -353,7 +364,7 @@ async def _run_until_stopped(
         return COMPLETED, False
     await compare_versions()
     service = make()
-    running = asyncio.create_task(service.run())
+    running = asyncio.create_task(run(service))
     ready = asyncio.create_task(service.ready.wait())
     await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
     if ready.done():
