@@ -61,9 +61,8 @@ class MemoryHandlerContracts:
         for key in [key for key in database.handler_changes if key[:2] == (name, actor)]:
             definition = database.handler_changes.pop(key).definition
             before = database.handlers.get((name, definition.version))
-            by, replaced = _replace(before, actor)
             database.handlers[name, definition.version] = StoredHandler(
-                definition, now, owner, now, by, replaced
+                definition, now, owner, now, *_replace(before, actor)
             )
         self._drop_alias_changes(name, actor)
         if actor in self._owners(name):
