@@ -89,6 +89,25 @@ async def test_another_server_acts_for_a_worker_as_well(world):
     assert await first.report_with_receipts([success(task)]) == {task_id}
 
 
+async def test_the_servers_of_a_worker_add_up_what_it_did(world):
+    servers = [await world.remote_workers(), await world.remote_workers()]
+    worker = await registered(servers[0], "q")
+    counters = []
+    for workers in servers:
+        mine = await workers.find(worker.id, "ci")
+        mine.count("claimed", 3)
+        mine.count("completed")
+        await mine.heartbeat(["1"], {"running": 1})
+        (row,) = (await (await world.reader()).fleet()).workers
+        counters.append([*map(row.counters.get, ("claimed", "completed", "failed"))])
+    assert counters == [[3, 1, None], [6, 2, None]]
+    # What is counted last is stored as well.
+    worker.count("failed")
+    await worker.deregister()
+    (row,) = (await (await world.reader()).fleet()).workers
+    assert (row.counters["failed"], row.counters["completed"]) == (1, 2)
+
+
 async def test_it_claims_only_tasks_of_its_handlers_in_their_order(world):
     scene = await Scene.begin(world)
     await dispatch(world, scene, "other", "a")

@@ -34,6 +34,7 @@ from dagmaster.ports.task_messages import Failed, Released
 from dagmaster.redaction import redact_outcome, redact_value
 from dagmaster.text_format import format_seconds
 from dagmaster.worker.error_truncation import truncate_details
+from dagmaster.worker.report_delivery import counter_of
 from dagmaster.worker.task_conversion import (
     SecretReplaced,
     fingerprint_secrets,
@@ -246,8 +247,9 @@ class RemoteTasks:
             except PermanentError as error:
                 outcome = failed(error.kind, str(error), permanent=True)
                 rejected.append(await make_report(task, outcome, self.blobs, None))
+        worker.count("claimed", len(tasks))
         if rejected:
-            await worker.report(rejected)
+            await _report(worker, rejected)
         if fingerprints:
             await worker.keep_fingerprints(fingerprints)
         if starts:
@@ -304,6 +306,7 @@ class RemoteTasks:
             report = await make_report(task, outcome, self.blobs, worker.handlers.get(task.handler))
             report.has_checkpoints = "checkpoints" in json.loads(task.progress or "{}")
             if await worker.report_with_receipts([report]):
+                worker.count(counter_of(report))
                 return _result(task, report.status)
         # The answer to an earlier delivery was lost, or another server is a moment ahead.
         status = await self.workers.receipt(task_id, lease_token)
@@ -357,13 +360,24 @@ class RemoteTasks:
         ):
             held = await worker.overdue_tasks(task_ids, -inf)
             releases = [TaskReport(task.task_id, task.token, AttemptStatus.RELEASED) for task in held]
-            return answer._replace(stops=answer.stops | await worker.report(releases)) if releases else answer
+            return (
+                answer._replace(stops=answer.stops | await _report(worker, releases)) if releases else answer
+            )
         # The worker ends a handler that takes too long. One that does not must not hold up its job.
         overdue = await worker.overdue_tasks(task_ids, self.lease_seconds)
         if not overdue:
             return answer
         reports = [await make_report(task, _timed_out(task), self.blobs, None) for task in overdue]
-        return answer._replace(stops=answer.stops | await worker.report(reports))
+        return answer._replace(stops=answer.stops | await _report(worker, reports))
+
+
+async def _report(worker: RemoteWorker, reports: Sequence[TaskReport]) -> set[str]:
+    """Report what a server decided about tasks of a worker; return the tasks that were still held."""
+    accepted = await worker.report(reports)
+    for report in reports:
+        if report.task_id in accepted:
+            worker.count(counter_of(report))
+    return accepted
 
 
 async def _claim(worker: RemoteWorker, request: ClaimRequest, answer: HeartbeatAnswer) -> list[ClaimedTask]:

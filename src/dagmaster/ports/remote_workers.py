@@ -107,6 +107,9 @@ class RemoteWorker(TaskSource, TaskLedger, TaskJournal, Protocol):
     async def report_with_receipts(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report outcomes, and keep receipts of those that are accepted, in one transaction; return these."""
 
+    def count(self, counter: str, number: int = 1) -> None:
+        """Add to a counter that the fleet shows of a worker. It is stored with a later heartbeat."""
+
     async def overdue_tasks(self, task_ids: Collection[str], grace_seconds: float) -> list[HeldTask]:
         """Return the held tasks among these that have run for longer than their timeout and the grace."""
 

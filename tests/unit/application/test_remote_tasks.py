@@ -42,6 +42,9 @@ class RecordedWorker:
     async def refresh_handlers(self) -> None:
         """Have what it has."""
 
+    def count(self, counter: str, number: int = 1) -> None:
+        """Count nothing."""
+
     async def renew(self, _held: Sequence[str]) -> HeartbeatAnswer:
         self.calls.append("renew")
         return self._answer

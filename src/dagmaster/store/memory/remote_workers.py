@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from dagmaster.engine.status import AttemptStatus
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.remote_workers import NewWorker
     from dagmaster.ports.task_ledger import HeartbeatAnswer, TaskReport
     from dagmaster.ports.task_source import ClaimedTask
@@ -91,6 +92,17 @@ class MemoryRemoteWorker(MemoryWorkerStore):
 
     async def renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
         return self._renew(held)
+
+    async def heartbeat(
+        self, held: Collection[str], counters: Mapping[str, JsonValue]
+    ) -> HeartbeatAnswer | None:
+        stored = self._database.workers.get(self.worker_id)
+        return await super().heartbeat(held, {**({} if stored is None else stored.counters), **counters})
+
+    def count(self, counter: str, number: int = 1) -> None:
+        stored = self._database.workers.get(self.worker_id)
+        if stored is not None:
+            stored.counters[counter] = stored.counters.get(counter, 0) + number
 
     async def claim_exclusive(self) -> ClaimedTask | None:
         return None if self._claimed_tasks() else await super().claim_exclusive()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import AttemptStatus
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.remote_workers import NewWorker
     from dagmaster.ports.task_ledger import HeartbeatAnswer, TaskReport
@@ -40,6 +42,8 @@ RECEIPT_SECONDS: Final = 3 * 86_400.0
 """How long after its dispatch the receipt of a task is kept at least. A task runs for a day at most."""
 REFRESH_SECONDS: Final = 5.0
 """How long a worker keeps the handlers that it had: as long as a revoked key may be used."""
+COUNT_SECONDS: Final = 1.0
+"""How often the counters of a worker are stored."""
 FORGET_SECONDS: Final = 600.0
 """After this time without a request, a server forgets a worker, and reads it again when it is asked for
 it."""
@@ -142,6 +146,10 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         self.used_at = time.monotonic()
         self._refresh_at = 0.0
         self._workers, self._waiters = workers, waiters
+        self._counts: Counter[str] = Counter()
+        # What is stored of them, and when the next change may be: each request for tasks is a heartbeat.
+        self._stored: Mapping[str, JsonValue] = {}
+        self._count_at = 0.0
 
     def attach(
         self, worker_id: int, registered_by: str, queues: Collection[str], handlers: Mapping[str, str]
@@ -187,6 +195,36 @@ class PostgresRemoteWorker(PostgresWorkerStore):
 
     async def renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
         return await self._renew(held)
+
+    async def heartbeat(
+        self, held: Collection[str], counters: Mapping[str, JsonValue]
+    ) -> HeartbeatAnswer | None:
+        answer = await self._renew(held)
+        if answer is not None:
+            await self._reconcile(held)
+            is_changed = bool(self._counts) or counters != self._stored
+            if is_changed and time.monotonic() >= self._count_at:
+                self._count_at = time.monotonic() + COUNT_SECONDS
+                await self._store_counts(counters)
+        return answer
+
+    def count(self, counter: str, number: int = 1) -> None:
+        self._counts[counter] += number
+
+    async def _store_counts(self, counters: Mapping[str, JsonValue]) -> None:
+        counts, self._counts = self._counts, Counter()
+        params = {
+            "worker_id": self.worker_id,
+            "counters": json.dumps(counters),
+            "names": list(counts),
+            "numbers": list(counts.values()),
+        }
+        try:
+            await self._side.fetch(_REMOTE["count_tasks"], params)
+        except DatabaseUnavailable:
+            self._counts.update(counts)
+            raise
+        self._stored = dict(counters)
 
     async def keep_fingerprints(self, fingerprints: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
         params = {
@@ -236,6 +274,8 @@ class PostgresRemoteWorker(PostgresWorkerStore):
 
     async def deregister(self) -> None:
         """Release all claimed tasks and deregister. The connections belong to the server, and stay."""
+        if self._counts:
+            await self._store_counts({"running": 0})
         await self.release_all()
         self._workers.forget(self)
 

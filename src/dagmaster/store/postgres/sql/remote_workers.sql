@@ -15,6 +15,14 @@ FROM unnest(:task_ids::bigint[]) AS n (task_id)
 CROSS JOIN LATERAL (SELECT * FROM dag_task_queue q
                     WHERE q.task_id = n.task_id AND q.worker_id = :worker_id LIMIT 1) q
 
+-- name: count_tasks
+-- Add to the counters of a worker what this server has seen of it: each server does, so that nothing is counted twice.
+UPDATE dag_workers w
+SET counters = w.counters || :counters::jsonb
+    || (SELECT coalesce(jsonb_object_agg(n.name, coalesce((w.counters ->> n.name)::bigint, 0) + n.number), '{}')
+        FROM unnest(:names::text[], :numbers::bigint[]) AS n (name, number))
+WHERE w.worker_id = :worker_id
+
 -- name: lock_claims
 -- Wait for all claims of a worker, and let those to come wait: until the end of the transaction. The next statement then
 -- sees what they claimed.
