@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -233,6 +234,10 @@ def init(*, data_dir: pathlib.Path | None) -> None:
 @contextlib.contextmanager
 def _open_catalog(data_dir: pathlib.Path | None) -> Iterator[Catalog]:
     """Open the catalog that workers with these settings use; name the extra that it needs."""
+    if os.environ.get("DAGMASTER_URL"):
+        echo(
+            "the catalog of this machine (DAGMASTER_CATALOG_URL); DAGMASTER_URL is not asked", err=True
+        )
     with _catalog_errors():
         from dagmaster.geo.catalog import open_catalog
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from dagmaster import Client
+from dagmaster.application.api_keys import create_key
 from dagmaster.application.queries.metrics import workflow_metrics
 from dagmaster.application.submission import JobRequest, submit_job
 from dagmaster.application.views import ReasonCode
@@ -23,6 +24,7 @@ from dagmaster.cli.system import Part
 from dagmaster.client.system import LocalSystem
 from dagmaster.errors import PermanentError
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.ports.handler_contracts import HandlerOffer
 from dagmaster.sdk.handler_definitions import define_handler
 from dagmaster.sdk.handler_registry import Registry, handler
@@ -516,6 +518,19 @@ def test_handlers_of_the_workers_are_listed_and_shown(terminal):
     code, _, err = terminal.remote("handlers", "show", "remote.gret")
     assert code == 2
     assert "no worker has published a handler 'remote.gret': did you mean" in err
+
+
+def test_a_key_that_may_submit_published_workflows_only_is_told_so_when_it_submits_a_file(terminal, files):
+    keys, origin = terminal.server.services.keys, ChangeOrigin(actor="test")
+    key = terminal.server.run(create_key(keys, "shop", [Scope.SUBMIT], origin=origin, now=0.0)).key
+    file = str(files / "child.yaml")
+    code, _, err = terminal.remote("submit", file, key=key)
+    text = " ".join(err.split())
+    assert code != 0
+    assert "this needs the scope" in text
+    assert f"publish the file first (`dagmaster workflows push {file}`" in text
+    code, _, err = terminal.remote("submit", "nobody_has_it", key=key)
+    assert "publish the file first" not in err
 
 
 def test_trust_says_what_it_replaces_asks_and_is_undone(terminal, monkeypatch):

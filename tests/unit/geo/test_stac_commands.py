@@ -99,6 +99,13 @@ def test_an_empty_result_prints_what_to_do_next(catalog_dir, filled):
     assert "no item matches. `dagmaster stac collections`" in run("search", "--datetime", "1999-01-01")
 
 
+def test_a_server_that_is_named_is_not_asked_and_that_is_said(catalog_dir, monkeypatch):
+    monkeypatch.setenv("DAGMASTER_URL", "http://127.0.0.1:1")
+    done = CliRunner().invoke(cli, ["stac", "search"])
+    assert done.exit_code == 0
+    assert "DAGMASTER_URL is not asked" in done.stderr
+
+
 def test_an_empty_catalog_prints_what_to_do_next(catalog_dir):
     for arguments in (["search"], ["search", "--id", "x"], ["collections"]):
         assert "the catalog is empty. Workflows fill it" in run(*arguments)

@@ -106,6 +106,7 @@ def test_a_job_is_submitted_once_for_its_key_and_bad_input_keeps_what_was_typed(
             assert 'value="flow"' in page.text
             form = (await pages.get("/ui/submit?workflow_id=flow")).text
             assert 'type="password"' in form
+            assert "Secret: no page shows it again, and tasks alone get it." in text_of(form)
             assert "hidden" not in text_of(form)
             typed = {
                 "workflow_id": "flow",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagmaster.cli.commands.jobs_control import sender
+from dagmaster.cli.errors import CommandError
 from dagmaster.cli.known_handlers import known_handlers
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import (
@@ -26,14 +28,14 @@ from dagmaster.cli.options import (
     workflow_file,
 )
 from dagmaster.cli.system import open_session
-from dagmaster.errors import InputsInvalid, WorkflowInvalid
+from dagmaster.errors import InputsInvalid, ScopeMissing, WorkflowInvalid
 from dagmaster.ports.job_options import DEFAULTS, SUBMITTER_OPTIONS
 from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.sdk.terminal import echo, echo_json, style
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dagmaster.application.submission import JobRequest
     from dagmaster.application.views import SubmitResult
@@ -114,6 +116,37 @@ def submit(
         **options,
     )
     lines = None if batch is None else _read_lines(batch)
+    with _for_published_workflows(workflow):
+        return _submit(request, workflow, lines, modules, data_dir, wait=wait, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _for_published_workflows(workflow: str) -> Iterator[None]:
+    """Say what a key can do that may submit published workflows, and no file."""
+    try:
+        yield
+    except (ScopeMissing, CommandError) as problem:
+        error = problem.error if isinstance(problem, CommandError) else problem
+        if not isinstance(error, ScopeMissing) or not pathlib.Path(workflow).suffix:
+            raise
+        raise CommandError(
+            ScopeMissing(
+                f"{error}. It is for a workflow file: publish the file first (`dagmaster workflows push"
+                f" {workflow}`, or an administrator does), then submit it by its id"
+            )
+        ) from problem
+
+
+def _submit(
+    request: JobRequest,
+    workflow: str,
+    lines: Sequence[JsonObject] | None,
+    modules: tuple[str, ...],
+    data_dir: pathlib.Path | None,
+    *,
+    wait: bool,
+    as_json: bool,
+) -> int:
     json_out = sys.stdout if as_json else None
     try:
         request = _with_file(request, pathlib.Path(workflow), modules, data_dir)
