@@ -15,6 +15,8 @@ from dagmaster.application.fleet_monitor import FleetMonitor
 from dagmaster.cli.commands import fleet as fleet_command
 from dagmaster.cli.main import cli, main
 from dagmaster.errors import DatabaseUnavailable
+from dagmaster.ports.api_keys import Caller, Scope
+from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.conformance.server import dsn_of, release_database, take_database
@@ -68,6 +70,10 @@ def test_tables_that_are_locked_do_not_stop_the_fleet_from_being_shown(postgres,
             assert snapshot.record.read_at is not None
             with pytest.raises(DatabaseUnavailable, match=r"did not answer within 0\.05 seconds"):
                 await late.snapshot()
+            # What the installation saw is nothing for a tenant.
+            caller = Caller(key_id="1", name="p", scopes=frozenset({Scope.READ}), tenant="partner")
+            with pytest.raises(DatabaseUnavailable):
+                await monitor.snapshot(app.on_behalf_of(ChangeOrigin(actor=caller.actor), caller))
             monkeypatch.setattr(fleet_command, "ANSWER_SECONDS", 0.3)
             result = await asyncio.to_thread(CliRunner().invoke, cli, ["fleet"])
             assert result.exit_code != 0

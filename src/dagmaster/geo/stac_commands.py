@@ -235,9 +235,7 @@ def init(*, data_dir: pathlib.Path | None) -> None:
 def _open_catalog(data_dir: pathlib.Path | None) -> Iterator[Catalog]:
     """Open the catalog that workers with these settings use; name the extra that it needs."""
     if os.environ.get("DAGMASTER_URL"):
-        echo(
-            "the catalog of this machine (DAGMASTER_CATALOG_URL); DAGMASTER_URL is not asked", err=True
-        )
+        echo("the catalog of this machine (DAGMASTER_CATALOG_URL); DAGMASTER_URL is not asked", err=True)
     with _catalog_errors():
         from dagmaster.geo.catalog import open_catalog
 

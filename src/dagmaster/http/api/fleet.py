@@ -51,9 +51,9 @@ class DrainBody(Body):
 
 
 @routes.get("/fleet", Scope.READ, "FleetView")
-async def whole_fleet(services: Services) -> JSONResponse:
+async def whole_fleet(services: Services, app: App) -> JSONResponse:
     """Show orchestrators, workers and queues; those that were read last if the database does not answer."""
-    return JSONResponse((await services.fleet.snapshot()).record.to_dict())
+    return JSONResponse((await services.fleet.snapshot(app)).record.to_dict())
 
 
 @routes.post("/fleet/{service_id}/drain", Scope.OPERATE, "DrainResult")
@@ -76,35 +76,39 @@ async def undrain(app: App, caller: Caller, service_id: ServiceName) -> JSONResp
 
 
 @routes.get("/orchestrator/status", Scope.READ, "OrchestratorStatusView")
-async def status(services: Services) -> JSONResponse:
+async def status(services: Services, app: App) -> JSONResponse:
     """Show what all orchestrators did: jobs claimed and reclaimed, turns, results."""
-    snapshot = await services.fleet.snapshot()
+    snapshot = await services.fleet.snapshot(app)
     return JSONResponse(sum_orchestrators(snapshot.record).to_dict(), headers=_age(snapshot))
 
 
 @routes.get("/orchestrators", Scope.READ, "OrchestratorViewPage")
-async def orchestrators(services: Services, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+async def orchestrators(
+    services: Services, app: App, cursor: Cursor = None, limit: Limit = 100
+) -> JSONResponse:
     """List orchestrators that are alive or stopped within the last hour, by id."""
-    return await _list(services, page_of_orchestrators, cursor, limit)
+    return await _list(services, app, page_of_orchestrators, cursor, limit)
 
 
 @routes.get("/workers", Scope.READ, "WorkerViewPage")
-async def workers(services: Services, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+async def workers(services: Services, app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List workers that are alive or stopped within the last hour, by id."""
-    return await _list(services, page_of_workers, cursor, limit)
+    return await _list(services, app, page_of_workers, cursor, limit)
 
 
 @routes.get("/queues", Scope.READ, "QueueViewPage")
-async def queues(services: Services, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+async def queues(services: Services, app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List queues with tasks by name, and how many workers serve each."""
-    return await _list(services, page_of_queues, cursor, limit)
+    return await _list(services, app, page_of_queues, cursor, limit)
 
 
-async def _list(services: Services, page_of: _PageOf, cursor: str | None, limit: int) -> JSONResponse:
+async def _list(
+    services: Services, app: App, page_of: _PageOf, cursor: str | None, limit: int
+) -> JSONResponse:
     headers: dict[str, str] = {}
 
     async def read() -> FleetRecord:
-        snapshot = await services.fleet.snapshot()
+        snapshot = await services.fleet.snapshot(app)
         headers.update(_age(snapshot))
         return snapshot.record
 

@@ -39,16 +39,16 @@ ServiceId = Annotated[str, Path(max_length=20)]
 
 
 @routes.get("/ui/queues", Scope.READ)
-async def queues(request: Request, services: Services) -> Response:
+async def queues(request: Request, services: Services, app: App) -> Response:
     """Show how many tasks wait, for how long, and who works on them; soon, also while the database hangs."""
-    snapshot = await services.fleet.snapshot()
+    snapshot = await services.fleet.snapshot(app)
     return render(request, "queues.html", queues_page(snapshot.record, snapshot.stale_seconds))
 
 
 @routes.get("/ui/fleet", Scope.READ)
 async def fleet(request: Request, services: Services, app: App) -> Response:
     """Show orchestrators and workers, and contracts of handlers that wait for an administrator."""
-    snapshot, handlers = await asyncio.gather(services.fleet.snapshot(), _read_handlers(app))
+    snapshot, handlers = await asyncio.gather(services.fleet.snapshot(app), _read_handlers(app))
     return render(request, "fleet.html", fleet_page(snapshot.record, handlers, snapshot.stale_seconds))
 
 
