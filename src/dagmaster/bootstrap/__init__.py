@@ -48,14 +48,6 @@ def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = Non
     return discover(names, default_queue=settings.default_queue, python_queue=settings.python_queue)
 
 
-def shipped_names() -> frozenset[str]:
-    """Return the names and aliases of the handlers that ship with dagmaster."""
-    from dagmaster.handlers import SHIPPED_HANDLERS
-    from dagmaster.sdk.handler_registry import discover
-
-    return frozenset(discover(SHIPPED_HANDLERS, entry_points=False).versions())
-
-
 def handler_modules(modules: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
     from dagmaster.handlers import SHIPPED_HANDLERS
 
@@ -309,6 +301,7 @@ def make_worker(
         # The worker of `run` serves its own job only.
         publishes_handlers=not any(map(is_run_queue, queues)),
         log_dir=named_logs_dir(settings),
+        logs_silent_tasks=not is_default_logs_dir(settings.log_dir),
         echoes=in_process and is_default_logs_dir(settings.log_dir),
     )
     return Worker(
@@ -409,7 +402,7 @@ def ephemeral_services(
 ) -> LocalServices:
     """Wire the services of a local run with its job in memory. Plain functions run in child processes."""
     from dagmaster.local.memory_services import memory_services
-    from dagmaster.settings.log_directory import local_logs_dir
+    from dagmaster.settings.log_directory import is_default_logs_dir, local_logs_dir
     from dagmaster.worker.lazy_services import LazyServices
     from dagmaster.worker.options import WorkerOptions
 
@@ -425,6 +418,7 @@ def ephemeral_services(
             drain_seconds=settings.drain_seconds,
             blocked_seconds=settings.blocked_seconds,
             log_dir=local_logs_dir(settings),
+            logs_silent_tasks=not is_default_logs_dir(settings.log_dir),
         ),
     )
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from dagmaster.bootstrap import ensure_schema, large_outputs, secret, shipped_names, wire_application
+from dagmaster.bootstrap import ensure_schema, large_outputs, secret, wire_application
 from dagmaster.bootstrap.database_admin import open_database_admin
+from dagmaster.bootstrap.shipped_handlers import shipped_names
 from dagmaster.client.system import current_user
 from dagmaster.errors import ApiKeyRejected, SettingsInvalid
 from dagmaster.host.atomic_files import write_private

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from dagmaster.bootstrap import secret, shipped_names
+from dagmaster.bootstrap import secret
+from dagmaster.bootstrap.shipped_handlers import shipped_names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -229,8 +229,12 @@ def memory_backend(clock: Clock | None = None) -> ApplicationBackend:
 
     log_dir = script_logs_dir()
     functions = ProcessRegistry(find_handlers)
+    is_default = is_default_logs_dir(log_dir)
     options = replace(
-        SHARED_LOOP, log_dir=log_dir, echoes=log_dir is not None and is_default_logs_dir(log_dir)
+        SHARED_LOOP,
+        log_dir=log_dir,
+        logs_silent_tasks=not is_default,
+        echoes=log_dir is not None and is_default,
     )
     services = memory_services(functions, clock=clock, options=options)
     return ApplicationBackend(services.application, DEFAULT_QUEUE, services=services, functions=functions)

@@ -355,7 +355,7 @@ class LogSettings(BaseModel):
         description="The directory in which workers also write the logs of tasks, each with all attempts:"
         " TASK_ID.log for graphs in code, JOB_ID/NODE_ID.log for others. Nothing there is ever deleted."
         " Default: dev, run and scripts use /var/log/dagmaster (macOS: ~/.dagmaster/logs) if they may write"
-        " there; other workers write no files. off: no files.",
+        " there, of tasks that print or fail; other workers write no files. off: no files.",
     )
     debug: bool = Field(
         default=False, description="A command that fails unexpectedly prints the trace of the error."

@@ -55,7 +55,8 @@ class WorkerOptions:
     a plain function that timed out is waited for, not abandoned. For tests and simulations, which have no
     other worker. `recycles`: a supervisor restarts this worker when it exits, so it does once it has
     abandoned a thread, or uses `memory_limit_mb` of memory with its child processes (0: no limit). `echoes`:
-    what handlers of this process print is captured and printed.
+    what handlers of this process print is captured and printed. `logs_silent_tasks`: an attempt that printed
+    nothing and did not fail has a file in `log_dir` as well.
     """
 
     queues: Sequence[str] = ()
@@ -71,6 +72,7 @@ class WorkerOptions:
     memory_limit_mb: int = 0
     publishes_handlers: bool = False
     log_dir: Path | None = None
+    logs_silent_tasks: bool = True
     echoes: bool = False
 
     @property

@@ -85,7 +85,10 @@ class Worker:
         self._has_tasks = asyncio.Event()
         self._backoff = ConnectionBackoff(_LOGGER, max_seconds=1.0)
         self.ledger.on_disconnect = self._backoff.on_disconnect
-        self._flush = TelemetryFlush(self.telemetry, self.journal, self.held, options.log_dir)
+        self._flush = TelemetryFlush(
+            self.telemetry, self.journal, self.held, options.log_dir,
+            logs_silent_tasks=options.logs_silent_tasks,
+        )  # fmt: skip
         # A claim may have left tasks that need a process in the queue: claim again when a task finishes.
         self._has_more = False
         # An exclusive task waits for this worker.

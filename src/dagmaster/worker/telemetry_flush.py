@@ -48,10 +48,13 @@ class TelemetryFlush:
         journal: TaskJournal,
         held: HeldTasks,
         log_dir: Path | None = None,
+        *,
+        logs_silent_tasks: bool = True,
     ) -> None:
         self._buffer = buffer
         self._journal = journal
         self._files = None if log_dir is None else TaskLogFiles(log_dir, held)
+        self._logs_silent_tasks = logs_silent_tasks
         self._lock = asyncio.Lock()
         self._checkpoints: list[CheckpointWrite] = []
         self._logs: list[LogChunk] = []
@@ -96,15 +99,19 @@ class TelemetryFlush:
     async def end_files(self, reports: Collection[TaskReport]) -> None:
         """Write the errors of attempts to the ends of their log files.
 
-        One that printed nothing also has a file.
+        One that printed nothing also has a file, unless the directory is the default one.
         """
         if self._files is None:
             return
         with contextlib.suppress(DatabaseUnavailable):
             await self.run_once({report.task_id for report in reports})
-        ended = [report for report in reports if not report.returns_to_queue]
+        endings = [
+            LogChunk(report.task_id, report.token, 0, _ending(report))
+            for report in reports
+            if not report.returns_to_queue
+        ]
         await self._files.write(
-            [LogChunk(report.task_id, report.token, 0, _ending(report)) for report in ended],
+            [chunk for chunk in endings if chunk.text or self._logs_silent_tasks],
             ended=[report.task_id for report in reports],
         )
 

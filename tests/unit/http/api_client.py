@@ -15,7 +15,7 @@ from dagmaster.application.api_keys import create_key
 from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.job_watch import watch_job
 from dagmaster.application.remote_tasks import RemoteTasks
-from dagmaster.bootstrap import shipped_names
+from dagmaster.bootstrap.shipped_handlers import shipped_names
 from dagmaster.http.aliases import resolve_alias
 from dagmaster.http.app import create_app
 from dagmaster.http.services import HttpServices
