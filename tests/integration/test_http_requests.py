@@ -325,3 +325,76 @@ def test_a_submit_without_the_database_is_to_be_sent_again(tmp_path: Path):
             assert answer.headers["retry-after"]
 
     asyncio.run(with_server("postgresql://nothing@127.0.0.1:1/x", tmp_path, work))
+
+
+def test_a_sandbox_key_plays_its_requests_and_starts_nothing(dsn: str, tmp_path: Path):
+    outcomes = {
+        "completed": ("completed", None),
+        "failed": ("failed", "processing_failed"),
+        "cancelled": ("failed", "cancelled"),
+        "deadline": ("failed", "deadline"),
+    }
+
+    async def work(http: httpx.AsyncClient) -> None:
+        await publish(http)
+        body = {"name": "acme", "scopes": ["submit"], "is_sandbox": True}
+        made = (await http.post("/api/v1/keys", json=body)).json()
+        assert (made["actor"], made["is_sandbox"]) == ("sandbox:acme", True)
+        assert (await http.post("/api/v1/keys", json=body | {"scopes": ["admin"]})).status_code == 400
+        own = {"X-API-Key": made["key"]}
+        requests = {}
+        for outcome in outcomes:
+            asked = {**OURS, "sandbox": {"outcome": outcome}, "idempotency_key": outcome}
+            answer = await http.post("/api/v1/submit", json=asked, headers=own)
+            assert answer.status_code == 202, answer.text
+            requests[outcome] = answer.json()["request_id"]
+            again = await http.post("/api/v1/submit", json=asked, headers=own)
+            assert again.json()["request_id"] == requests[outcome]
+        for outcome, (status, code) in (
+            ("rejected", (422, "request_rejected")),
+            ("quota_exceeded", (429, "request_quota_exceeded")),
+            ("unavailable", (503, "database_unavailable")),
+            ("else", (400, "request_invalid")),
+        ):
+            answer = await http.post(
+                "/api/v1/submit", json={**OURS, "sandbox": {"outcome": outcome}}, headers=own
+            )
+            assert (answer.status_code, answer.json()["code"]) == (status, code), outcome
+        wrong = await http.post("/api/v1/submit", json={**OURS, "input_params": {"title": 1}}, headers=own)
+        assert (wrong.status_code, wrong.json()["reason"]) == (422, "inputs_invalid")
+        for method, path in (
+            ("POST", "jobs"),
+            ("GET", "jobs"),
+            ("POST", "plan"),
+            ("GET", "workflows"),
+            ("GET", "fleet"),
+        ):
+            refused = await http.request(method, f"/api/v1/{path}", headers=own, json=None)
+            assert refused.status_code == 403, path
+
+        database: Any = await asyncpg.connect(dsn, server_settings={"search_path": "dagapp"})
+
+        async def statuses(change: str) -> list[tuple[str, str | None]]:
+            await database.execute(f"UPDATE dag_api_requests SET {change} WHERE state = 'sandbox'")
+            answers = [
+                await http.get(f"/api/v1/requests/{one}/status", headers=own) for one in requests.values()
+            ]
+            return [(one.json()["status"], one.json()["error_code"]) for one in answers]
+
+        assert await statuses("created_at = clock() + interval '1 h'") == [("pending", None)] * 4
+        runs = """created_at = clock() - interval '1 h', sandbox = (sandbox::jsonb || '{"ends_after": 7200}')::json"""
+        assert await statuses(runs) == [("running", None)] * 4
+        ends = """sandbox = (sandbox::jsonb || '{"ends_after": 3}')::json"""
+        assert await statuses(ends) == list(outcomes.values())
+        status = (await http.get(f"/api/v1/requests/{requests['completed']}/status", headers=own)).json()
+        assert (bool(status["completed_at"]), status["result"] is None) == (True, False)
+        assert (await http.get("/api/v1/requests?status=completed", headers=own)).json()["items"][0][
+            "is_sandbox"
+        ]
+        assert await database.fetchval("SELECT count(*) FROM dag_jobs") == 0
+        await database.close()
+        assert (await http.get("/api/v1/jobs")).json()["items"] == []
+        theirs = await http.post("/api/v1/submit", json={**OURS, "sandbox": {"outcome": "failed"}})
+        assert theirs.json()["errors"][0]["path"] == "sandbox"
+
+    asyncio.run(with_server(dsn, tmp_path, work))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.api_keys import Caller
     from dagmaster.ports.job_filter import JobFilter
 
-OWN_READS = frozenset({Reach.JOB, Reach.JOBS})
+OWN_READS = frozenset({Reach.JOB, Reach.JOBS, Reach.REQUESTS})
 """What a caller with the scope submit reads without the scope read: its jobs."""
 
 
@@ -23,6 +23,10 @@ def admit(caller: Caller, scope: Scope, reach: Reach) -> Caller:
 
     One that lacks the scope read, and has submit, reads its own jobs: it is narrowed to these.
     """
+    if caller.is_sandbox:
+        if reach is not Reach.REQUESTS:
+            raise KeyNarrowed(f"{caller.name} is a sandbox key: it reaches only its requests")
+        caller = replace(caller, limits=replace(caller.limits, is_own=True))
     if not allows(caller.scopes, scope):
         if not (scope is Scope.READ and Scope.SUBMIT in caller.scopes and reach in OWN_READS):
             raise scope_missing(caller, scope)

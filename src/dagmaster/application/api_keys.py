@@ -44,11 +44,18 @@ async def create_key(
     now: float,
     days: float | None = None,
     limits: KeyLimits = NO_LIMITS,
+    is_sandbox: bool = False,
 ) -> NewApiKeyView:
-    """Create a key for a caller; `days`: how long it is valid; `limits`: what it is narrowed to."""
+    """Create a key for a caller; `days`: how long it is valid; `limits`: what it is narrowed to.
+
+    `is_sandbox`: its requests are played, and start nothing.
+    """
     _check_limits(limits, scopes)
+    if is_sandbox and not {Scope.SUBMIT, Scope.READ}.issuperset(scopes):
+        raise ApiKeyInvalid("a sandbox key has no other scopes than submit and read")
     record, key = _make_key(name, scopes, created_by=origin.actor, now=now, days=days)
-    record = replace(record, limits=limits)
+    namespace = Namespace.SANDBOX if is_sandbox else Namespace.KEY
+    record = replace(record, limits=limits, namespace=namespace)
     await _store(keys, record, key, origin)
     return _new_view(record, key)
 
@@ -225,6 +232,7 @@ def _shown(record: ApiKeyRecord) -> dict[str, Any]:
     limits = record.limits
     return {
         "actor": record.actor,
+        "is_sandbox": record.is_sandbox,
         "scopes": tuple(sorted(record.scopes)),
         "queues": limits.queues,
         "handlers": limits.handlers,

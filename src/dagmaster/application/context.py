@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.checks import LocalChecks
 from dagmaster.orchestrator.graph_cache import GraphCache, OutlineCache
@@ -50,6 +50,8 @@ class Application:
     """The operator's limits of tasks that name none, as explanations show them."""
     checks: Checks = field(default_factory=LocalChecks, compare=False, repr=False)
     """Where texts and inputs of callers are checked."""
+    sample_result: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
+    """Makes up a result of a graph for a sandbox: see `simulation.sample_results`."""
     own_turns: Callable[[str], AbstractAsyncContextManager[None]] | None = None
     """Decides about one job in this process until it is left, for a job that nobody else would own."""
     graphs: GraphCache = field(init=False, compare=False, repr=False)

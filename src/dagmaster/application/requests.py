@@ -20,6 +20,7 @@ from dagmaster.application.request_identity import (
     is_same,
     payload_of,
 )
+from dagmaster.application.sandbox import SandboxOutcome, check_sandbox, played
 from dagmaster.application.submission import MAX_BATCH, JobRequest, PreparedJob, in_trace, prepare_all
 from dagmaster.application.views.results import RequestOutcome, RequestResult
 from dagmaster.engine.expressions.secret_parts import secret_names
@@ -139,6 +140,8 @@ class _Draft:
     sources: Mapping[str, str]
     """Which field of the platform's format an input came from."""
     problem: DagmasterError | None = None
+    outcome: SandboxOutcome | None = None
+    """What a sandbox plays."""
 
     @property
     def actor(self) -> str:
@@ -182,6 +185,7 @@ async def _make_all(app: Application, drafts: Sequence[_Draft]) -> list[_Ready |
     for position, draft in enumerate(drafts):
         try:
             check_body(draft.sent)
+            draft.outcome = check_sandbox(draft.app, draft.sent)
         except DagmasterError as error:
             invalid[position] = error
     if any(needs_platform(draft.sent) for draft in drafts):
@@ -230,10 +234,18 @@ def _job_request(draft: _Draft) -> JobRequest:
 
 async def _make(draft: _Draft, prepared: PreparedJob | Exception | None) -> _Ready | Exception:
     """Return what is stored of a request: with its job, or with why there is no job."""
+    sandbox: JsonObject | None = None
+    if isinstance(prepared, PreparedJob) and draft.outcome is not None:
+        try:
+            sandbox = await played(draft.app, prepared.job, draft.outcome)
+        except SubmissionRejected as error:
+            prepared = error
     if isinstance(prepared, PreparedJob):
         graph = await draft.app.graphs.get(prepared.job.content_hash)
         hidden = await hide_secrets(draft.app.vault, draft.sent, secret_names(graph.inputs), draft.sources)
         request = _new_request(draft, hidden.names, hidden.to_json())
+        if sandbox is not None:
+            return _Ready(draft, replace(request, sandbox=sandbox), None)
         return _Ready(draft, replace(request, job_id=prepared.job.id), prepared)
     if isinstance(prepared, _REJECTIONS):
         hidden = await hide_all(draft.sent, draft.request_id)

@@ -197,11 +197,16 @@ class SystemMethods:
         *,
         days: float | None = None,
         limits: KeyLimits = NO_LIMITS,
+        is_sandbox: bool = False,
     ) -> Request:
-        """Create a key for a caller; `days`: how long it is valid; `limits`: what it is narrowed to."""
+        """Create a key for a caller; `days`: how long it is valid; `limits`: what it is narrowed to.
+
+        `is_sandbox`: its requests are played, and start nothing.
+        """
         body: JsonObject = {"name": name, "scopes": [str(scope) for scope in scopes], "days": days}
         # A server of before does not know limits.
         body |= asdict(limits) if limits else {}
+        body |= {"is_sandbox": True} if is_sandbox else {}
         return post("keys", body=body)
 
     @returns_list(BrowserSessionView)

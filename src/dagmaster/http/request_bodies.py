@@ -55,6 +55,11 @@ class PlatformSubmitRequest(create_model("RequestOptionsBody", __base__=BaseMode
     )
 
     input_params: dict[str, Any] = Field(default_factory=dict)
+    sandbox: dict[str, Any] | None = Field(
+        default=None,
+        description="For sandbox keys: the outcome that is played. Default: `completed`.",
+        examples=[{"outcome": "failed"}],
+    )
 
     def to_body(self, **more: Any) -> RequestBody:
         """Return what is asked for. What the model does not declare are fields of the platform."""

@@ -21,6 +21,8 @@ class Namespace(StrEnum):
     """Where the name of a caller comes from. Actors are NAMESPACE:NAME; a user is a bare name."""
 
     KEY = "key"
+    SANDBOX = "sandbox"
+    """A key whose requests are played: it has its own idempotency keys, and sees its own requests alone."""
     OIDC = "oidc"
     SETTINGS = "settings"
     USER = "user"
@@ -45,6 +47,8 @@ class Reach(StrEnum):
     """Jobs, of which a narrowed caller sees its own."""
     OPEN = "open"
     """No job of another caller: what is published, what is submitted, what a worker does with its tasks."""
+    REQUESTS = "requests"
+    """Requests of partners, of which a narrowed caller sees its own: all that a sandbox key reaches."""
     ALL = "all"
     """All jobs and services: not for a caller that reaches only its own jobs."""
 
@@ -92,6 +96,11 @@ class Caller:
     def sees(self) -> str:
         """Return the tenant whose rows the caller sees: its own; an installation's administrator sees all."""
         return ALL_TENANTS if self.is_installation_admin else self.tenant
+
+    @property
+    def is_sandbox(self) -> bool:
+        """Return whether nothing that the caller submits may run."""
+        return self.namespace is Namespace.SANDBOX
 
     @property
     def is_installation_admin(self) -> bool:

@@ -21,9 +21,15 @@ from tests.unit.ui.page_client import Pages
 if TYPE_CHECKING:
     from tests.unit.http.api_client import Api
 
-OWN_JOBS: Final = {
-    *("/jobs", "/lookup", "/stats", "/stream"),
-    *("/requests", "/requests/{request_id}", "/requests/{request_id}/status"),
+OWN_JOBS: Final = {"/jobs", "/lookup", "/stats", "/stream"}
+REQUESTS: Final = {
+    "/platforms",
+    "/platforms/{platform_id}",
+    "/requests",
+    "/requests/{request_id}",
+    "/requests/{request_id}/status",
+    "/submit",
+    "/submit/batch",
 }
 NO_JOBS: Final = {
     "/callbacks/task-heartbeat",
@@ -34,10 +40,6 @@ NO_JOBS: Final = {
     "/jobs",
     "/jobs/batch",
     "/plan",
-    "/platforms",
-    "/platforms/{platform_id}",
-    "/submit",
-    "/submit/batch",
     "/tasks/claim",
     "/workers",
     "/workers/{worker_id}/deregister",
@@ -86,6 +88,8 @@ def test_every_route_has_a_decision_about_narrowed_keys():
         short, reach = path.removeprefix("/api/v1"), reaches[method, path]
         if "{job_id}" in path:
             expected = Reach.JOB
+        elif short in REQUESTS:
+            expected = Reach.REQUESTS
         elif (method, path) in ALL_JOBS:
             expected = Reach.ALL
         elif method == "GET" and short in OWN_JOBS:
@@ -96,7 +100,8 @@ def test_every_route_has_a_decision_about_narrowed_keys():
         assert reach is expected, (method, path)
 
 
-OWN_PAGES: Final = {"/ui/jobs", "/ui/jobs/bulk", "/ui/requests"}
+OWN_PAGES: Final = {"/ui/jobs", "/ui/jobs/bulk"}
+REQUEST_PAGES: Final = {"/ui/requests"}
 NO_JOB_PAGES: Final = {
     "/ui/{path:path}",
     "/ui/submit",
@@ -133,6 +138,7 @@ def test_every_page_has_a_decision_about_narrowed_keys():
             for reach, paths in (
                 (Reach.JOB, {path} if "{job_id}" in path else set()),
                 (Reach.JOBS, OWN_PAGES),
+                (Reach.REQUESTS, REQUEST_PAGES),
                 (Reach.OPEN, NO_JOB_PAGES),
                 (Reach.ALL, ALL_PAGES),
             )

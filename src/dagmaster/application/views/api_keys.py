@@ -12,7 +12,7 @@ class ApiKeyView(Record):
     """A key, without its secret. `actor`: the submitter and sender of what is done with it.
 
     Its workers may have `queues` and `handlers`, and it submits `workflows`; empty: all of them.
-    `is_own`: it reaches only jobs that it submitted.
+    `is_own`: it reaches only jobs that it submitted. `is_sandbox`: nothing that it asks for is run.
     """
 
     key_id: str
@@ -23,6 +23,7 @@ class ApiKeyView(Record):
     handlers: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()
     is_own: bool = False
+    is_sandbox: bool = False
     created_at: Timestamp
     created_by: str
     expires_at: Timestamp | None

@@ -58,6 +58,9 @@ def keys() -> None:
     "--workflow", "workflows", multiple=True, help="For submit: submit this workflow only (repeatable)."
 )
 @click.option("--own", "is_own", is_flag=True, help="Reach only jobs that this key submitted.")
+@click.option(
+    "--sandbox", "is_sandbox", is_flag=True, help="Play the outcomes of its requests: nothing is started."
+)
 @json_option
 @data_dir_option
 def create(
@@ -69,6 +72,7 @@ def create(
     handlers: tuple[str, ...],
     workflows: tuple[str, ...],
     is_own: bool,
+    is_sandbox: bool,
     as_json: bool,
     data_dir: pathlib.Path | None,
 ) -> int:
@@ -83,13 +87,21 @@ def create(
       dagmaster keys create ops --scope admin
       export DAGMASTER_KEY=$(dagmaster keys create ci --scope submit --scope read --days 90)
       dagmaster keys create gpu --scope work --queue gpu --handler thumbnail
+      dagmaster keys create acme-test --scope submit --sandbox
     """
     chosen = [Scope(scope) for scope in scopes]
     limits = KeyLimits(queues=queues, handlers=handlers, workflows=workflows, is_own=is_own)
     view = _run(
         data_dir,
         lambda system: system.call(
-            create_key, name, chosen, origin=_origin(), now=time.time(), days=days, limits=limits
+            create_key,
+            name,
+            chosen,
+            origin=_origin(),
+            now=time.time(),
+            days=days,
+            limits=limits,
+            is_sandbox=is_sandbox,
         ),
         migrate=True,
     )
@@ -123,7 +135,14 @@ def format_rights(view: ApiKeyView) -> str:
     """Format the scopes of a key, and what it is narrowed to."""
     narrowed = (("queue", view.queues), ("handler", view.handlers), ("workflow", view.workflows))
     words = [f"{noun} {name}" for noun, names in narrowed for name in names]
-    return ", ".join((*view.scopes, *words, *(("own jobs",) if view.is_own else ())))
+    return ", ".join(
+        (
+            *view.scopes,
+            *words,
+            *(("own jobs",) if view.is_own else ()),
+            *(("sandbox",) if view.is_sandbox else ()),
+        )
+    )
 
 
 def _state(view: ApiKeyView, now: float) -> str:

@@ -74,6 +74,7 @@ class KeyBody(LimitsBody):
         min_length=1, max_length=5, examples=[["submit", "read"]]
     )
     days: float | None = Field(default=None, gt=0, le=MAX_DAYS, description="How long it is valid.")
+    is_sandbox: bool = Field(default=False, description="Its requests are played, and start nothing.")
 
 
 class RotateBody(Body):
@@ -96,6 +97,7 @@ async def create(services: Services, origin: Origin, body: KeyBody) -> JSONRespo
         now=time.time(),
         days=body.days,
         limits=body.limits,
+        is_sandbox=body.is_sandbox,
     )
     return JSONResponse(view.to_dict(), 201, headers=NO_STORE)
 

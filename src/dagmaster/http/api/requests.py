@@ -62,7 +62,7 @@ class PlatformBody(create_model("PlatformFields", __base__=Body, **_PLATFORM_FIE
         return PlatformRecord(**{**values, **{name: tuple(values[name]) for name in names}})
 
 
-@routes.post("/submit", Scope.SUBMIT, "RequestResult", 202, headers=["Location"], reach=Reach.OPEN)
+@routes.post("/submit", Scope.SUBMIT, "RequestResult", 202, headers=["Location"], reach=Reach.REQUESTS)
 async def submit(
     services: Services, app: App, body: SubmitRequest, idempotency_key: IdempotencyKey = None
 ) -> JSONResponse:
@@ -84,7 +84,7 @@ async def submit(
     "[RequestResult]",
     202,
     dependencies=[Depends(reject_key_of_batch)],
-    reach=Reach.OPEN,
+    reach=Reach.REQUESTS,
 )
 async def submit_batch(app: App, body: SubmitRequests) -> JSONResponse:
     """Store up to 100 requests. An invalid one does not stop the others: each has its own outcome."""
@@ -92,7 +92,7 @@ async def submit_batch(app: App, body: SubmitRequests) -> JSONResponse:
     return JSONResponse([result.to_dict() for result in results], 202)
 
 
-@routes.get("/requests", Scope.READ, "RequestViewPage", reach=Reach.JOBS)
+@routes.get("/requests", Scope.READ, "RequestViewPage", reach=Reach.REQUESTS)
 async def requests(
     app: App,
     status: Statuses = None,
@@ -117,25 +117,25 @@ async def requests(
     return JSONResponse(page.to_dict())
 
 
-@routes.get("/requests/{request_id}", Scope.READ, "RequestView", reach=Reach.JOBS)
+@routes.get("/requests/{request_id}", Scope.READ, "RequestView", reach=Reach.REQUESTS)
 async def show(app: App, request_id: RequestId) -> JSONResponse:
     """Show a request, with the job that it led to, or why no job could start."""
     return JSONResponse((await show_request(app, request_id)).to_dict())
 
 
-@routes.get("/requests/{request_id}/status", Scope.READ, "RequestStatusView", reach=Reach.JOBS)
+@routes.get("/requests/{request_id}/status", Scope.READ, "RequestStatusView", reach=Reach.REQUESTS)
 async def status(app: App, request_id: RequestId) -> JSONResponse:
     """Show how far a request is, as its partner sees it."""
     return JSONResponse((await request_status(app, request_id)).to_dict())
 
 
-@routes.get("/platforms", Scope.READ, "[PlatformView]", reach=Reach.OPEN)
+@routes.get("/platforms", Scope.READ, "[PlatformView]", reach=Reach.REQUESTS)
 async def platforms(app: App) -> JSONResponse:
     """List the platforms whose identifiers you may send, by id."""
     return JSONResponse([one.to_dict() for one in await list_platforms(app)])
 
 
-@routes.get("/platforms/{platform_id}", Scope.READ, "PlatformView", reach=Reach.OPEN)
+@routes.get("/platforms/{platform_id}", Scope.READ, "PlatformView", reach=Reach.REQUESTS)
 async def platform(app: App, platform_id: PlatformId) -> JSONResponse:
     """Show a platform."""
     return JSONResponse((await show_platform(app, platform_id)).to_dict())

@@ -102,7 +102,7 @@ def _columns(record: ApiKeyRecord, digest: str) -> dict[str, Any]:
     return {
         "key_id": record.key_id,
         # Servers of earlier versions know no limits: they look for the bare digest, and do not find the key.
-        "digest": f"narrowed:{digest}" if limits else digest,
+        "digest": _stored_digest(record, digest),
         "name": record.name,
         "scopes": ",".join(sorted(record.scopes)),
         "created_by": record.created_by,
@@ -112,7 +112,21 @@ def _columns(record: ApiKeyRecord, digest: str) -> dict[str, Any]:
         "workflows": list(limits.workflows),
         "is_own": limits.is_own,
         "is_local": record.namespace is Namespace.USER,
+        "is_sandbox": record.is_sandbox,
     }
+
+
+def _stored_digest(record: ApiKeyRecord, digest: str) -> str:
+    """Return a digest as it is stored. Servers that know no sandbox do not find a key of one."""
+    if record.is_sandbox:
+        return f"sandbox:{digest}"
+    return f"narrowed:{digest}" if record.limits else digest
+
+
+def _namespace(row: Mapping[str, Any] | asyncpg.Record) -> Namespace:
+    if row["is_sandbox"]:
+        return Namespace.SANDBOX
+    return Namespace.USER if row["is_local"] else Namespace.KEY
 
 
 def _record(row: Mapping[str, Any] | asyncpg.Record) -> ApiKeyRecord:
@@ -120,7 +134,7 @@ def _record(row: Mapping[str, Any] | asyncpg.Record) -> ApiKeyRecord:
         key_id=row["key_id"],
         name=row["name"],
         scopes=frozenset(map(Scope, row["scopes"].split(","))),
-        namespace=Namespace.USER if row["is_local"] else Namespace.KEY,
+        namespace=_namespace(row),
         limits=KeyLimits(
             queues=tuple(row["queues"]),
             handlers=tuple(row["handlers"]),

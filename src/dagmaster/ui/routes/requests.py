@@ -25,7 +25,7 @@ ROWS: Final = 50
 Word = Annotated[str, Query(max_length=100)]
 
 
-@routes.get("/ui/requests", Scope.READ, reach=Reach.JOBS)
+@routes.get("/ui/requests", Scope.READ, reach=Reach.REQUESTS)
 async def requests(
     request: Request,
     app: App,

@@ -3,14 +3,14 @@
 -- name: add
 -- Store a key.
 INSERT INTO dag_api_keys (key_id, digest, name, scopes, created_at, created_by, expires_at, queues, handlers, workflows,
-                          is_own, is_local)
+                          is_own, is_local, is_sandbox)
 VALUES (:key_id, :digest, :name, string_to_array(:scopes, ','), clock(), :created_by, to_timestamp(:expires_at::float8),
-        :queues::text[], :handlers::text[], :workflows::text[], :is_own, :is_local)
+        :queues::text[], :handlers::text[], :workflows::text[], :is_own, :is_local, :is_sandbox)
 
 -- name: find
 -- The key with a digest, valid or not; a narrowed one has it with a prefix, which older versions do not ask for.
 SELECT {@api_key}
-FROM dag_api_keys WHERE digest = ANY(ARRAY[:digest::text, 'narrowed:' || :digest::text])
+FROM dag_api_keys WHERE digest = ANY(ARRAY[:digest::text, 'narrowed:' || :digest::text, 'sandbox:' || :digest::text])
 
 -- name: all
 -- All keys, newest first.

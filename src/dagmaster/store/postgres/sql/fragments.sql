@@ -75,7 +75,7 @@ CASE WHEN h.owner = :actor::text OR h.replaced ->> 'by' = :actor::text THEN h.re
 key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM created_at)::float8 AS created_at, created_by,
        extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at,
        extract(epoch FROM last_used_at)::float8 AS last_used_at, extract(epoch FROM clock())::float8 AS now,
-       queues, handlers, workflows, is_own, is_local
+       queues, handlers, workflows, is_own, is_local, is_sandbox
 
 -- name: browser_session
 -- The columns of a session.

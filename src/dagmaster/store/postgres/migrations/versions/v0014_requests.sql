@@ -59,6 +59,25 @@ CREATE INDEX dag_api_requests_tenant ON dag_api_requests (tenant, created_at DES
 CREATE INDEX dag_api_requests_created ON dag_api_requests (created_at DESC, request_id DESC);
 CREATE INDEX dag_api_requests_rejected ON dag_api_requests (created_at DESC, request_id DESC) WHERE state = 'rejected';
 
+-- Keys whose requests are played. Their digests have a prefix: servers of earlier versions would run real jobs.
+ALTER TABLE dag_api_keys ADD COLUMN is_sandbox boolean NOT NULL DEFAULT false;
+-- The callbacks of a played request are stored with it, to be sent when their time has come.
+CREATE FUNCTION dag_play_callbacks() RETURNS trigger LANGUAGE plpgsql SET search_path = dagapp, pg_temp AS $$
+BEGIN
+    -- Callbacks come with the next version of the schema.
+    IF to_regprocedure('dagapp.dag_enqueue_callback(uuid, text, timestamptz, text)') IS NOT NULL THEN
+        PERFORM dagapp.dag_enqueue_callback(
+            NEW.request_id, 'running', NEW.created_at + make_interval(secs => (NEW.sandbox ->> 'starts_after')::float8), NULL);
+        PERFORM dagapp.dag_enqueue_callback(
+            NEW.request_id, NEW.sandbox ->> 'outcome',
+            NEW.created_at + make_interval(secs => (NEW.sandbox ->> 'ends_after')::float8), NEW.sandbox ->> 'reason');
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER dag_api_requests_played AFTER INSERT ON dag_api_requests
+    FOR EACH ROW WHEN (NEW.sandbox IS NOT NULL AND NEW.callback_url IS NOT NULL)
+    EXECUTE FUNCTION dag_play_callbacks();
+
 -- How many requests of a day (in UTC) a tenant with a quota has made. Those of a sandbox do not count.
 CREATE TABLE dag_tenant_usage (
     tenant   text COLLATE "C" PRIMARY KEY REFERENCES dag_tenants ON DELETE CASCADE,
