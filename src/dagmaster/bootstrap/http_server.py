@@ -209,6 +209,7 @@ class ServerService:
         certificate: str | None = None,
         key_file: str | None = None,
         trusted_proxies: str | None = None,
+        access_log: bool | None = None,
         metrics: ProcessMetrics | None = None,
         is_dev: bool = False,
     ) -> None:
@@ -217,6 +218,7 @@ class ServerService:
         self._listener = listener
         self._tls = {"certificate": certificate, "key_file": key_file}
         self._trusted_proxies = trusted_proxies
+        self._has_access_log = settings.access_log if access_log is None else access_log
         self._metrics = metrics
         self._is_dev = is_dev
         self._server: HttpServer | None = None
@@ -290,6 +292,7 @@ class ServerService:
                 failed_logins=self._settings.failed_logins,
                 allowed_hosts=allowed_hosts(self._settings),
                 streams_per_key=self._settings.streams_per_key,
+                has_access_log=self._has_access_log,
                 metrics=self._metrics or ProcessMetrics(),
                 admin_key=_text_of(self._settings.admin_key),
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from fastapi import FastAPI
 
 from dagmaster.http import health, job_socket, openapi, problems, prometheus
+from dagmaster.http.access_log import AccessLog
 from dagmaster.http.api import (
     admin,
     control,
@@ -99,6 +100,8 @@ def create_app(services: HttpServices, *extensions: Extension) -> FastAPI:
     if services.allowed_hosts is not None:
         app.add_middleware(AllowedHosts, hosts=services.allowed_hosts)
     app.add_middleware(prometheus.RequestDurations, metrics=services.metrics)
+    if services.has_access_log:
+        app.add_middleware(AccessLog)
     return app
 
 

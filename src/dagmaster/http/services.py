@@ -45,6 +45,7 @@ class HttpServices:
     """How many keys and tokens that are not valid one address may send in a minute; 0: any number."""
     allowed_hosts: frozenset[str] | None = None
     """The hosts that requests may name besides this machine's (`http.hosts`); None: any."""
+    has_access_log: bool = False
     streams_per_key: int = 0
     """How many live streams one caller may have at once; 0: no limit."""
     metrics: ProcessMetrics = field(default_factory=ProcessMetrics, compare=False, repr=False)

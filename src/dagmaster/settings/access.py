@@ -51,8 +51,13 @@ class AccessSettings(BaseModel):
         default=100,
         ge=0,
         le=1_000_000,
-        description="Live streams (of jobs, lists and logs, and WebSockets) that one key or token may have"
-        " on a server at once; more are answered with 429. 0: no limit.",
+        description="Live streams (of jobs, lists and logs, and WebSockets) and requests that wait for a job"
+        " that one key or token may have on a server at once; more are answered with 429. 0: no limit.",
+    )
+    access_log: bool = Field(
+        default=False,
+        description="Log each request that a server has answered, at the level info: method, path without"
+        " query, status, seconds, caller, request id.",
     )
     workers_per_key: int = Field(
         default=WORKERS_PER_KEY,

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 @click.option(
     "--trusted-proxies", metavar="ADDRESSES", help="Proxies whose X-Forwarded headers are believed."
 )
+@click.option(
+    "--access-log/--no-access-log",
+    default=None,
+    help="Log each request that was answered.  [default: DAGMASTER_ACCESS_LOG, off]",
+)
 @data_dir_option
 @log_options
 @with_parent_option
@@ -43,6 +48,7 @@ def server(
     certificate: str | None,
     certificate_key: str | None,
     trusted_proxies: str | None,
+    access_log: bool | None,
     data_dir: pathlib.Path | None,
     log_format: LogFormat | None,
     log_level: LogLevel | None,
@@ -76,6 +82,7 @@ def server(
             certificate=certificate,
             key_file=certificate_key,
             trusted_proxies=trusted_proxies,
+            access_log=access_log,
             # Only `dagmaster dev` starts a server that ends with its parent.
             is_dev=with_parent,
         )
