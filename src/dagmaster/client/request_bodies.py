@@ -41,8 +41,12 @@ def run_body(request: JobRequest) -> dict[str, Any]:
 
 
 def options_body(options: JobOptions) -> dict[str, Any]:
-    """Return the options of a submission. There is always an idempotency key."""
-    body = {name: getattr(options, name) for name in SUBMITTER_OPTIONS}
+    """Return the options of a submission. There is always an idempotency key.
+
+    An option that is not set is left out: a server of an older version may not know it.
+    """
+    values = {name: getattr(options, name) for name in SUBMITTER_OPTIONS}
+    body = {name: value for name, value in values.items() if value is not None}
     return body | {"idempotency_key": options.idempotency_key or uuid.uuid4().hex}
 
 

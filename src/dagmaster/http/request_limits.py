@@ -17,7 +17,8 @@ from dagmaster.errors import (
     RequestTooLarge,
 )
 from dagmaster.http import problems
-from dagmaster.http.aliases import resolve_alias
+from dagmaster.http.aliases import find_alias
+from dagmaster.ports.job_options import MAX_CORRELATION_ID
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
@@ -35,11 +36,15 @@ MAX_HEADERS_BYTES: Final = 64 * 1024
 BODY_SECONDS: Final = 30.0
 """How long the body of a request may take to arrive."""
 PROBES: Final = frozenset({"/livez", "/readyz"})
+_CORRELATION_ID: Final = re.compile(rb"[!-~](?:[ -~]{0,%d}[!-~])?" % (MAX_CORRELATION_ID - 2))
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{8,64}")
 
 
 class RequestLimits:
-    """Wraps the application. A caller may send its own `X-Request-ID`; every answer has one."""
+    """Wraps the application. A caller may send its own `X-Request-ID`; every answer has one.
+
+    A request that has an `X-Correlation-ID` gets it back.
+    """
 
     def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
@@ -52,8 +57,11 @@ class RequestLimits:
             # Load balancers ask so. The server sends the headers of this answer without its body.
             scope = {**scope, "method": "GET"}
         request_id = _request_id(scope)
-        scope.setdefault("state", {})["request_id"] = request_id
-        scope["path"] = resolve_alias(scope["path"])
+        state = scope.setdefault("state", {})
+        state["request_id"], answered = request_id, _answered_headers(scope)
+        if (alias := find_alias(scope["path"])) is not None:
+            scope["path"], state["older_path"] = alias.path, alias.older
+            answered += alias.headers()
         body = _LimitedBody(scope, receive)
 
         async def send_with_id(message: Message) -> None:
@@ -61,7 +69,8 @@ class RequestLimits:
                 # Clients measure ages from here: `Date` has whole seconds only.
                 made_at = format_rfc3339(time.time()).encode()
                 own = [(b"x-request-id", request_id.encode()), (b"x-server-time", made_at)]
-                message["headers"] = [*message["headers"], *own, *scope["state"].get("response_headers", ())]
+                more = state.get("response_headers", ())
+                message["headers"] = [*message["headers"], *own, *answered, *more]
             await send(message)
 
         error = _find_problem(scope)
@@ -70,6 +79,15 @@ class RequestLimits:
             await problems.of_error(error)(scope, receive, send_with_id)
             return
         await self._app(scope, body.receive, send_with_id)
+
+
+def _answered_headers(scope: Message) -> list[tuple[bytes, bytes]]:
+    """Return the headers that an answer has because the request has them."""
+    return [
+        (name, value)
+        for name, value in scope["headers"]
+        if name == b"x-correlation-id" and _CORRELATION_ID.fullmatch(value)
+    ][:1]
 
 
 class _LimitedBody:

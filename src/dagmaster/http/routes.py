@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from dagmaster.authoring.inputs import read_json
 from dagmaster.errors import MediaTypeUnsupported, Problem, RequestInvalid
 from dagmaster.http.auth import authorize, need_of
+from dagmaster.http.older_bodies import translate_body
 from dagmaster.http.openapi import IF_NONE_MATCH
 from dagmaster.http.operation_errors import PROBLEM
 from dagmaster.http.page_links import add_next_link
@@ -173,10 +174,11 @@ class StrictRequest(Request):
     async def json(self) -> Any:
         """Return the body; raise `RequestInvalid` if it is not strict JSON."""
         try:
-            return parse_json(await self.body())
+            body = parse_json(await self.body())
         except ValueError as error:
             message = f"the body is not valid JSON: {error}"[:300]
             raise RequestInvalid([Problem(message=message, path="body")]) from None
+        return translate_body(self.scope["state"].get("older_path"), body)
 
 
 def parse_json(content: bytes) -> Any:

@@ -52,6 +52,7 @@ JOB_COLUMNS: Final = (
     JobColumn("idempotency_key", "text", Use.SUBMIT | Use.SHOW),
     JobColumn("body_hash", "text", Use.SUBMIT),
     JobColumn("submitted_by", "text", _KEPT | Use.SHOW),
+    JobColumn("submitter_label", "text", _KEPT | Use.SHOW),
     JobColumn("tenant", "text", _KEPT | _READ),
     JobColumn("correlation_id", "text", _KEPT | Use.SHOW),
     JobColumn("queue", "text", _KEPT | _READ),

@@ -17,6 +17,7 @@ MAX_ACTOR: Final = 80 + MAX_TENANT + 1
 """The longest name of a caller with its tenant and namespace."""
 MAX_SUBMITTER: Final = MAX_ACTOR
 MAX_CORRELATION_ID: Final = 64
+MAX_LABEL: Final = 64
 MAX_PRIORITY: Final = 10
 
 
@@ -53,6 +54,13 @@ class JobOptions:
     )
     correlation_id: str | None = _option(
         None, "Your own id, stored with the job, to find it by.", "ID", max_length=MAX_CORRELATION_ID
+    )
+    submitter_label: str | None = _option(
+        None,
+        "Who asked for the job, as a label next to the name of the caller, which stays the submitter.",
+        "NAME",
+        max_length=MAX_LABEL,
+        min_length=1,
     )
     submitted_by: str = ""
     tenant: str = DEFAULT_TENANT

@@ -72,6 +72,8 @@ class JobRecord(
     run: int
     priority: int
     submitted_by: str
+    submitter_label: str | None
+    """Who asked for the job, as its submitter says. It decides nothing."""
     tenant: str
     correlation_id: str | None
     idempotency_key: str | None

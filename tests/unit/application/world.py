@@ -68,7 +68,7 @@ def graph(definition: dict[str, Any] | None = None) -> Graph:
 def a_record(**changes: Any) -> JobRecord:
     values: dict[str, Any] = {
         "job_id": "7", "name": "flow", "workflow_id": "flow", "version": 2, "content_hash": "x",
-        "status": JobStatus.RUNNING, "run": 1, "priority": 5, "submitted_by": "ada", "tenant": "default",
+        "status": JobStatus.RUNNING, "run": 1, "priority": 5, "submitted_by": "ada", "submitter_label": None, "tenant": "default",
         "correlation_id": None,
         "idempotency_key": None, "queue": None, "parent_job_id": None, "parent_node_id": None, "resumed_from": None,
         "event_seq": 9, "is_cancelling": False, "is_ending": False, "error": None, "nodes_total": 4,

@@ -83,6 +83,8 @@ def _remarks(job: JobDetailView) -> Iterator[str]:
         yield f"run {job.run}"
     if job.tenant != DEFAULT_TENANT:
         yield f"tenant {job.tenant}"
+    if job.submitter_label:
+        yield f"for {job.submitter_label}"
     if job.correlation_id:
         yield f"correlation {job.correlation_id}"
     if job.parent_job_id:

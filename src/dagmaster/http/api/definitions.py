@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from dagmaster.application.commands.publication import WorkflowSource, publish_workflows
 from dagmaster.application.commands.validation import compile_apart
 from dagmaster.application.submission import MAX_BATCH, JobRequest, submit_jobs
-from dagmaster.http.api.submissions import JobBody, reject_key_of_batch
+from dagmaster.http.api.submissions import CorrelationId, JobBody, reject_key_of_batch
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
@@ -54,12 +54,19 @@ class PublishBatchBody(Body):
 @routes.post(
     "/jobs/definition", Scope.ADMIN, "[SubmitResult]", 202, dependencies=[Depends(reject_key_of_batch)]
 )
-async def submit(app: App, caller: Caller, body: DefinedJobsBody) -> JSONResponse:
+async def submit(
+    app: App, caller: Caller, body: DefinedJobsBody, correlation_id: CorrelationId = None
+) -> JSONResponse:
     """Submit up to 100 jobs of a workflow that is not published. Each has its own outcome."""
     graph = await compile_apart(app, body.definition)
     children = [await compile_apart(app, definition) for definition in body.child_definitions]
     requests = [
-        JobRequest(**job.model_dump(), graph=graph, child_graphs=tuple(children), submitted_by=caller.actor)
+        JobRequest(
+            **job.options(correlation_id),
+            graph=graph,
+            child_graphs=tuple(children),
+            submitted_by=caller.actor,
+        )
         for job in body.jobs
     ]
     results = await submit_jobs(app, requests)

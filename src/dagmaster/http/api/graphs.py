@@ -39,7 +39,7 @@ from dagmaster.http.api.graph_bodies import (
     PartLine,
     TaskBody,
 )
-from dagmaster.http.api.submissions import IdempotencyKey, one_key
+from dagmaster.http.api.submissions import CorrelationId, IdempotencyKey, one_key
 from dagmaster.http.api.tasks import Digits
 from dagmaster.http.page_links import PageAnswer
 from dagmaster.http.parameters import MAX_ID, Cursor, JobId, WaitSeconds
@@ -62,17 +62,27 @@ GraphLimit = Annotated[int, Query(ge=1, le=MAX_LISTED, description="The number o
 
 @routes.post("/jobs/graph", Scope.ADMIN, "SubmitResult", 202, headers=["Location"])
 async def submit(
-    app: App, caller: Caller, body: GraphJobBody, idempotency_key: IdempotencyKey = None
+    app: App,
+    caller: Caller,
+    body: GraphJobBody,
+    idempotency_key: IdempotencyKey = None,
+    correlation_id: CorrelationId = None,
 ) -> JSONResponse:
     """Submit a job with its own graph, of up to 1,000 tasks. All of it is stored, or nothing."""
     builder = PartBuilder(app.default_queue)
     builder.add_body(body.graph)
-    return await _submit(app, caller.actor, body, builder.finish(), idempotency_key)
+    options = _options(body, idempotency_key, correlation_id)
+    return await _submit(app, caller.actor, options, builder.finish())
 
 
 @routes.post("/jobs/graph/lines", Scope.ADMIN, "SubmitResult", 202, headers=["Location"], lines=GraphLine)
 async def submit_lines(
-    app: App, caller: Caller, compiler: Compiler, request: Request, idempotency_key: IdempotencyKey = None
+    app: App,
+    caller: Caller,
+    compiler: Compiler,
+    request: Request,
+    idempotency_key: IdempotencyKey = None,
+    correlation_id: CorrelationId = None,
 ) -> JSONResponse:
     """Submit a job with a large graph: NDJSON (application/x-ndjson), also with gzip, at most 64 MiB.
 
@@ -81,7 +91,7 @@ async def submit_lines(
     """
     job, part = await compiler.run(read_lines, await _body(request), app.default_queue, has_job=True)
     assert job is not None  # noqa: S101 - for mypy; `has_job`
-    return await _submit(app, caller.actor, job, part, idempotency_key)
+    return await _submit(app, caller.actor, _options(job, idempotency_key, correlation_id), part)
 
 
 @routes.post("/jobs/{job_id}/tasks", Scope.ADMIN, "AddedNodesView")
@@ -147,11 +157,17 @@ async def show_task(app: App, task_id: Digits) -> JSONResponse:
     return JSONResponse((await find_task(app, task_id)).to_dict())
 
 
-async def _submit(
-    app: Application, submitted_by: str, job: GraphJob, part: GraphPart, header_key: str | None
-) -> JSONResponse:
+def _options(job: GraphJob, header_key: str | None, correlation_id: str | None) -> dict[str, Any]:
+    """Return the options of a body and its headers."""
     options = {name: getattr(job, name) for name in SUBMITTER_OPTIONS}
     options["idempotency_key"] = one_key(options["idempotency_key"], header_key)
+    options["correlation_id"] = options["correlation_id"] or correlation_id
+    return options
+
+
+async def _submit(
+    app: Application, submitted_by: str, options: dict[str, Any], part: GraphPart
+) -> JSONResponse:
     request = GraphJobRequest(**options, part=part, submitted_by=submitted_by)
     result = await submit_graph(app, request)
     return JSONResponse(result.to_dict(), 202, headers={"Location": f"/api/v1/jobs/{result.job_id}"})

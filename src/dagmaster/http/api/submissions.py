@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Self
 
 from fastapi import Depends, Header
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -17,7 +17,7 @@ from dagmaster.http.parameters import InputTexts
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller, Origin, Services
 from dagmaster.ports.api_keys import Reach, Scope
-from dagmaster.ports.job_options import MAX_KEY
+from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_KEY, MAX_LABEL
 
 routes = Routes("jobs")
 IdempotencyKey = Annotated[
@@ -35,12 +35,48 @@ TraceParent = Annotated[
     str | None, Header(max_length=200, description="W3C trace context, which the tasks continue.")
 ]
 
+CorrelationId = Annotated[
+    str | None,
+    Header(
+        alias="X-Correlation-ID",
+        min_length=1,
+        max_length=MAX_CORRELATION_ID,
+        description="The correlation id of jobs whose body has none. The answer repeats it. It is part of the"
+        " request: with an idempotency key, send the same one again.",
+    ),
+]
+_OTHER_NAMES: Final = {"inputs": "input_params", "submitter_label": "submitted_by"}
+"""The names that other systems have for fields of a job."""
+
 
 class JobBody(OptionsBody):
     """A job, without its workflow."""
 
     inputs: dict[str, Any] = Field(default_factory=dict, examples=[{"count": 100}])
+    input_params: dict[str, Any] | None = Field(default=None, description="The same as `inputs`: send one.")
     input_texts: InputTexts = Field(default_factory=dict)
+    submitted_by: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_LABEL,
+        description="The same as `submitter_label`: send one. The submitter is the caller.",
+    )
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        for name, other in _OTHER_NAMES.items():
+            if getattr(self, other) is not None and name in self.model_fields_set:
+                raise ValueError(f"{name} and {other} are the same field: send one of them")
+        return self
+
+    def options(self, correlation_id: str | None = None) -> dict[str, Any]:
+        """Return the fields of a request. `correlation_id`: of the header, if the body has none."""
+        fields = self.model_dump(exclude={*_OTHER_NAMES.values()})
+        for name, other in _OTHER_NAMES.items():
+            value = getattr(self, other)
+            fields[name] = fields[name] if value is None else value
+        fields["correlation_id"] = self.correlation_id or correlation_id
+        return fields
 
 
 class SubmitBody(JobBody):
@@ -50,14 +86,15 @@ class SubmitBody(JobBody):
     version: int | None = Field(default=None, ge=1, le=2**31 - 1, description="Default: the active version.")
 
     def to_request(
-        self, submitted_by: str, header_key: str | None = None, trace_parent: str | None = None
+        self,
+        submitted_by: str,
+        header_key: str | None = None,
+        trace_parent: str | None = None,
+        correlation_id: str | None = None,
     ) -> JobRequest:
-        return JobRequest(
-            **self.model_dump(exclude={"idempotency_key"}),
-            idempotency_key=one_key(self.idempotency_key, header_key),
-            submitted_by=submitted_by,
-            trace_parent=trace_parent,
-        )
+        options = self.options(correlation_id)
+        options["idempotency_key"] = one_key(self.idempotency_key, header_key)
+        return JobRequest(**options, submitted_by=submitted_by, trace_parent=trace_parent)
 
 
 class BatchBody(Body):
@@ -89,10 +126,11 @@ async def submit(
     body: SubmitBody,
     idempotency_key: IdempotencyKey = None,
     traceparent: TraceParent = None,
+    correlation_id: CorrelationId = None,
 ) -> JSONResponse:
     """Submit a job. The same idempotency key and body: the same job; another body: 409."""
     result = await services.submissions.submit(
-        body.to_request(origin.actor, idempotency_key, traceparent), origin, caller
+        body.to_request(origin.actor, idempotency_key, traceparent, correlation_id), origin, caller
     )
     return JSONResponse(result.to_dict(), 202, headers={"Location": f"/api/v1/jobs/{result.job_id}"})
 
@@ -106,11 +144,15 @@ async def submit(
     reach=Reach.OPEN,
 )
 async def submit_batch(
-    app: App, caller: Caller, body: BatchBody, traceparent: TraceParent = None
+    app: App,
+    caller: Caller,
+    body: BatchBody,
+    traceparent: TraceParent = None,
+    correlation_id: CorrelationId = None,
 ) -> JSONResponse:
     """Submit up to 100 jobs. An invalid one does not stop the others: each has its own outcome."""
     results = await submit_jobs(
-        app, [job.to_request(caller.actor, trace_parent=traceparent) for job in body.jobs]
+        app, [job.to_request(caller.actor, None, traceparent, correlation_id) for job in body.jobs]
     )
     return JSONResponse([result.to_dict() for result in results], 202)
 

@@ -1,0 +1,2 @@
+SET LOCAL lock_timeout = '10s';
+ALTER TABLE dag_jobs DROP COLUMN submitter_label;
