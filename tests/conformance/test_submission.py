@@ -9,6 +9,7 @@ import pytest
 
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import Accepted, StoredWorkflow
+from dagmaster.records.workflows import state_of
 from tests.conformance.jobs import ONE, Scene, a_job, submitted
 
 
@@ -178,6 +179,33 @@ async def test_a_graph_is_kept_once_in_the_order_of_its_nodes(world):
     definition = await orchestrator.definition("hash")
     assert json.dumps(definition) == '{"z": 1, "a": {"c": 1, "b": 2}}'
     assert await orchestrator.definition("other") is None
+
+
+async def test_workflows_are_changed_only_while_they_are_as_their_caller_knows_them(world):
+    client, orchestrator, reader = await world.client(), await world.orchestrator(), await world.reader()
+    for content in ("one", "two", "three"):
+        await client.put_graph(content, "{}")
+    assert await client.publish(StoredWorkflow("w", 1, "one"), expected={"w": ""})
+    known = state_of(await reader.versions("w"))
+    assert await client.publish(StoredWorkflow("w", 2, "two"), expected={"w": known})
+    # Somebody who has read version 1 alone.
+    assert not await client.publish(StoredWorkflow("w", 3, "three"), expected={"w": known})
+    assert not await client.publish(
+        StoredWorkflow("v", 1, "one"), StoredWorkflow("w", 3, "three"), expected={"w": known}
+    )
+    assert not await client.activate("w", 1, expected={"w": known})
+    assert await reader.versions("v") == []
+    assert await orchestrator.find_workflow("w", None) == StoredWorkflow("w", 2, "two")
+    assert await client.activate("w", 1, expected={"w": state_of(await reader.versions("w"))})
+    assert await orchestrator.find_workflow("w", None) == StoredWorkflow("w", 1, "one")
+    # Two at once: one of them comes first, and the other one learns it.
+    now = {"w": state_of(await reader.versions("w"))}
+    other = await world.client()
+    outcomes = await asyncio.gather(
+        client.publish(StoredWorkflow("w", 3, "one"), expected=now),
+        other.publish(StoredWorkflow("w", 3, "two"), expected=now),
+    )
+    assert sorted(outcomes) == [False, True]
 
 
 async def test_a_published_workflow_is_found_by_its_version_or_as_the_active_one(world):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.api_keys import NO_LIMITS, id_of
@@ -75,18 +75,35 @@ class SystemMethods:
 
     @returns_list(PublishResult)
     def publish_workflows(
-        self, sources: Sequence[WorkflowSource], *, replace: bool = False, activate: bool = True
+        self,
+        sources: Sequence[WorkflowSource],
+        *,
+        replace: bool = False,
+        activate: bool = True,
+        expected: Mapping[str, Collection[str]] | None = None,
     ) -> Request:
-        """Publish workflow versions, all or none."""
-        workflows = [{"definition": source.graph.definition, "file": source.file} for source in sources]
+        """Publish workflow versions, all or none.
+
+        `expected`: the states (`WorkflowDetailView.state`) of which a workflow must have one, by its id.
+        """
+        states = expected or {}
+        workflows: list[dict[str, Any]] = [
+            {"definition": source.graph.definition, "file": source.file}
+            | ({"expected": [*states[name]]} if (name := source.graph.workflow_id) in states else {})
+            for source in sources
+        ]
         body = {"workflows": workflows, "replace": replace, "activate": activate}
         return post("workflows", "batch", body=body, is_repeatable=True)
 
     @returns(ActivateResult)
-    def activate_version(self, workflow_id: str, version: int) -> Request:
-        """Make a published version the one that new jobs get."""
-        path = ("workflows", workflow_id, "activate")
-        return post(*path, body={"version": version})
+    def activate_version(
+        self, workflow_id: str, version: int, *, expected: Collection[str] | None = None
+    ) -> Request:
+        """Make a published version the one that new jobs get. `expected`: as of `publish_workflows`."""
+        request = post("workflows", workflow_id, "activate", body={"version": version})
+        if expected is None:
+            return request
+        return replace(request, headers={"If-Match": ", ".join(f'"{state}"' for state in expected)})
 
     # ── Handlers ──
 

@@ -21,6 +21,10 @@ from dagmaster.errors.of_handlers import HandlerTrustRejected as HandlerTrustRej
 from dagmaster.errors.of_handlers import PermanentError as PermanentError
 from dagmaster.errors.of_handlers import ServicesNotFound as ServicesNotFound
 from dagmaster.errors.of_handlers import invalid_input as invalid_input
+from dagmaster.errors.of_workflows import WorkflowChanged as WorkflowChanged
+from dagmaster.errors.of_workflows import WorkflowEditRejected as WorkflowEditRejected
+from dagmaster.errors.of_workflows import WorkflowNotFound as WorkflowNotFound
+from dagmaster.errors.of_workflows import WorkflowVersionConflict as WorkflowVersionConflict
 from dagmaster.errors.partners import PlatformInvalid as PlatformInvalid
 from dagmaster.errors.partners import PlatformNotFound as PlatformNotFound
 from dagmaster.errors.partners import PlatformRefsInvalid as PlatformRefsInvalid
@@ -72,13 +76,6 @@ class WorkflowInvalid(ProblemsError):
     code = "workflow_invalid"
     category = Category.INVALID
     http_status = 422
-
-
-class WorkflowEditRejected(DagmasterError):
-    """The workflow file cannot be edited in this way."""
-
-    code = "workflow_edit_rejected"
-    category = Category.INVALID
 
 
 class NodesRejected(DagmasterError):
@@ -147,20 +144,6 @@ class EvaluationFailed(DagmasterError):
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(message)
         self.path = path
-
-
-class WorkflowNotFound(DagmasterError):
-    """No published workflow has this id, or not this version."""
-
-    code = "workflow_not_found"
-    category = Category.NOT_FOUND
-
-
-class WorkflowVersionConflict(DagmasterError):
-    """The version of the workflow is published with other content."""
-
-    code = "workflow_version_conflict"
-    category = Category.CONFLICT
 
 
 class GraphNotFound(DagmasterError):

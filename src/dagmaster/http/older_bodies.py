@@ -46,9 +46,9 @@ OLDER_BODIES: Final[Mapping[str, Translation]] = {
 
 def translate_body(older_path: str | None, body: Any) -> Any:
     """Return the body of a route for one that came by an older path; raise `RequestInvalid` if it is both."""
-    if older_path not in OLDER_BODIES or not isinstance(body, dict):
+    translation = OLDER_BODIES.get(older_path or "")
+    if translation is None or not isinstance(body, dict):
         return body
-    translation = OLDER_BODIES[older_path]
     translated: Document = {}
     for name, value in body.items():
         if value is None or name in translation.dropped:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query
+from fastapi import Depends, Header, Path, Query
 from pydantic import Field, StringConstraints, WithJsonSchema
 
 from dagmaster.application.job_filters import parse_job_filter
@@ -55,6 +55,18 @@ InputTexts = Annotated[
     Field(description="Inputs as text, parsed as the workflow declares them: what a form or a shell has."),
 ]
 DryRun = Annotated[bool, Query(description="Only show what would run.")]
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        max_length=2_000,
+        description="The ETag of the workflow that the change is based on. 412 if somebody has changed it.",
+    ),
+]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(alias="If-None-Match", max_length=2_000, description="`*`: 412 if the workflow exists already."),
+]
 WaitSeconds = Annotated[
     float, Query(ge=0, le=30, description="How long to wait for the effect of the command.")
 ]

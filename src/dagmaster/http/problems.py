@@ -32,7 +32,7 @@ RETRY_SECONDS: Final = 2
 MAX_ERRORS: Final = 50
 _METHODS: Final = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 # What the problem of a stored request has in addition.
-_MEMBERS: Final = ("request_id", "reason")
+_MEMBERS: Final = ("request_id", "reason", "current")
 _LOGGER = logging.getLogger("dagmaster.http")
 
 SCHEMA: Final[dict[str, Any]] = {
@@ -54,6 +54,11 @@ SCHEMA: Final[dict[str, Any]] = {
                 "required": ["path", "message"],
             },
         },
+        "current": {
+            "type": "object",
+            "description": "With 412: what is there now.",
+            "additionalProperties": True,
+        },
     },
     "required": ["type", "title", "status", "detail", "code"],
 }
@@ -74,7 +79,7 @@ def problem(
     *,
     errors: list[dict[str, Any]] | None = None,
     headers: dict[str, str] | None = None,
-    more: dict[str, str] | None = None,
+    more: dict[str, Any] | None = None,
 ) -> JSONResponse:
     document: dict[str, Any] = {
         "type": f"urn:dagmaster:error:{code}",
@@ -105,7 +110,7 @@ def of_error(error: DagmasterError) -> JSONResponse:
     ]
     if parameter := _parameter_of(error):
         errors = [{"path": f"query.{parameter}", "message": str(error).removeprefix(f"{parameter}: ")}]
-    more = {str(name): str(document[name]) for name in _MEMBERS if name in document}
+    more = {name: document[name] for name in _MEMBERS if name in document}
     return problem(status, error.code, document["message"], errors=errors or None, headers=headers, more=more)
 
 

@@ -96,9 +96,24 @@ class ClientStore(Protocol):
         """Let a service claim again; return False if no registered one with this id was asked to drain."""
 
     async def publish(
-        self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()
-    ) -> None:
-        """Publish versions, all or none; with `activate` each becomes the version that new jobs get."""
+        self,
+        *workflows: StoredWorkflow,
+        activate: bool = True,
+        expected: Mapping[str, str] | None = None,
+        audit: Sequence[AuditEntry] = (),
+    ) -> bool:
+        """Publish versions, all or none; with `activate` each becomes the version that new jobs get.
 
-    async def activate(self, workflow_id: str, version: int, *, audit: Sequence[AuditEntry] = ()) -> None:
-        """Make a published version the one that new jobs get."""
+        `expected`: the states (`records.workflows.state_of`) that workflows must have, by their ids. If one
+        has another, nothing is changed: return False.
+        """
+
+    async def activate(
+        self,
+        workflow_id: str,
+        version: int,
+        *,
+        expected: Mapping[str, str] | None = None,
+        audit: Sequence[AuditEntry] = (),
+    ) -> bool:
+        """Make a published version the one that new jobs get; return False as `publish` does."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dagmaster.records.record import READ_AT, Record, Timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,3 +36,14 @@ class VersionRecord(Record):
     content_hash: str
     is_active: bool
     published_at: Timestamp
+
+
+def state_of(versions: Iterable[VersionRecord]) -> str:
+    """Return what is published of a workflow as a text: "" for nothing. Stores compare it with their rows."""
+    ordered = sorted(versions, key=lambda one: one.version)
+    return ",".join(f"{one.version} {one.content_hash} {'t' if one.is_active else 'f'}" for one in ordered)
+
+
+def state_tag(versions: Iterable[VersionRecord]) -> str:
+    """Return the digest of what is published of a workflow, which changes with every change of it."""
+    return hashlib.sha256(state_of(versions).encode()).hexdigest()[:32]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 
 import pytest
 
 from dagmaster.application.commands.validation import validate_text
+from dagmaster.application.queries.workflows import workflow_detail
 from dagmaster.authoring.node_edits import add_node, connect_nodes
 from dagmaster.http.compiler_threads import CompilerThreads
 from dagmaster.ports.api_keys import Scope
@@ -135,6 +137,40 @@ def test_edits_run_where_they_can_be_killed(monkeypatch):
             assert checked == ["edit_draft", "check_draft", "edit_draft"]
 
     asyncio.run(main())
+
+
+def test_a_text_does_not_overwrite_what_somebody_else_published_since_it_was_opened():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            form = {"text": FLOW, "action": "publish", "next_version": "yes", "activate": "yes"}
+            await pages.post("/ui/editor", form)
+            opened = (await pages.get("/ui/editor?workflow_id=flow")).text
+            state = state_in(opened)
+            mine = {
+                **form,
+                "workflow_id": "flow",
+                "state": state,
+                "text": FLOW + "  b: {handler: h, queue: q}\n",
+            }
+            theirs = {**mine, "text": FLOW + "  c: {handler: h, queue: q}\n"}
+            assert (await pages.post("/ui/editor", theirs)).status_code == 303
+            refused = await pages.post("/ui/editor", mine)
+            assert refused.status_code == 412
+            assert "has v1 and v2, and v2 is active" in refused.text
+            assert "b: {handler" in refused.text, "the text stays"
+            versions = (await workflow_detail(pages.api.application, "flow")).versions
+            assert len(versions) == 2
+            # Who has seen that may insist.
+            insists = await pages.post("/ui/editor", {**mine, "state": state_in(refused.text)})
+            assert insists.headers["location"] == "/ui/editor?workflow_id=flow&version=3"
+
+    asyncio.run(main())
+
+
+def state_in(page: str) -> str:
+    match = re.search(r'name="state" value="([0-9a-f]{32})"', page)
+    assert match is not None
+    return match.group(1)
 
 
 def test_a_text_is_published_as_the_next_version():

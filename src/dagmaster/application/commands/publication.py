@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.views.results import ActivateResult, PublishOutcome, PublishResult
 from dagmaster.application.workflow_lookup import find_version, load_versions
 from dagmaster.authoring.compiler.node_specs import retry_definition
 from dagmaster.engine.expressions.secret_parts import REDACTED
 from dagmaster.engine.retry import RetryPolicy
-from dagmaster.errors import Problem, WorkflowInvalid, WorkflowVersionConflict
+from dagmaster.errors import Problem, WorkflowChanged, WorkflowInvalid, WorkflowVersionConflict
 from dagmaster.ports.job_records import StoredWorkflow
+from dagmaster.records.workflows import state_of, state_tag
+from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_trail import AuditEntry, ChangeOrigin
     from dagmaster.records.workflows import VersionRecord
+
+ANY_STATE: Final = "*"
+"""Stands for every state of a workflow that is published."""
+UNPUBLISHED: Final = state_tag(())
+"""The state of a workflow of which nothing is published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +44,27 @@ class WorkflowSource:
 
 
 async def publish_workflows(
-    app: Application, sources: Sequence[WorkflowSource], *, replace: bool = False, activate: bool = True
+    app: Application,
+    sources: Sequence[WorkflowSource],
+    *,
+    replace: bool = False,
+    activate: bool = True,
+    expected: Mapping[str, Collection[str]] | None = None,
 ) -> list[PublishResult]:
-    """Publish versions, all or none; raise `WorkflowVersionConflict` about those with other content."""
+    """Publish versions, all or none; raise `WorkflowVersionConflict` about those with other content.
+
+    `expected`: the states (`WorkflowDetailView.state`) of which a workflow must have one, by its id. Raise
+    `WorkflowChanged` if somebody else has changed it.
+    """
     _check_secret_defaults(sources)
     conflicts = _conflicts_among(sources)
     results: list[PublishResult] = []
+    states: dict[str, str] = {}
     entries: list[AuditEntry] = []
     for source in sources:
-        versions = {record.version: record for record in await app.read.versions(source.graph.workflow_id)}
+        records = await app.read.versions(source.graph.workflow_id)
+        states |= _check_state(source.graph.workflow_id, records, expected)
+        versions = {record.version: record for record in records}
         outcome = await _outcome(app, source.graph, versions, replace=replace)
         if outcome is None:
             conflicts.append(_conflict(source, versions))
@@ -61,7 +80,10 @@ async def publish_workflows(
         await app.client.put_graph(source.graph.content_hash, json.dumps(source.graph.definition))
     graphs = [source.graph for source in sources]
     workflows = [StoredWorkflow(graph.workflow_id, graph.version, graph.content_hash) for graph in graphs]
-    await app.client.publish(*workflows, activate=activate, audit=entries)
+    if not await app.client.publish(*workflows, activate=activate, expected=states, audit=entries):
+        for graph in graphs:
+            _check_state(graph.workflow_id, await app.read.versions(graph.workflow_id), expected)
+        raise WorkflowChanged("somebody else publishes it at the same time: read it again")
     return results
 
 
@@ -83,18 +105,50 @@ def _check_secret_defaults(sources: Sequence[WorkflowSource]) -> None:
         raise WorkflowInvalid(problems)
 
 
-async def activate_version(app: Application, workflow_id: str, version: int) -> ActivateResult:
-    """Make a published version the one that new jobs get; raise `WorkflowNotFound` if it is not published."""
+async def activate_version(
+    app: Application, workflow_id: str, version: int, *, expected: Collection[str] | None = None
+) -> ActivateResult:
+    """Make a published version the one that new jobs get; raise `WorkflowNotFound` if it is not published.
+
+    `expected`: the states of which the workflow must have one, as of `publish_workflows`.
+    """
     versions = await load_versions(app, workflow_id)
+    wanted = None if expected is None else {workflow_id: expected}
+    states = _check_state(workflow_id, versions, wanted)
     chosen = find_version(versions, version)
     previous = next((record.version for record in versions if record.is_active), None)
     change: dict[str, JsonValue] = {"version": version, "previous_version": previous}
     entries = (
         [] if app.origin is None else [app.origin.entry("workflow.activate", "workflow", workflow_id, change)]
     )
-    await app.client.activate(workflow_id, version, audit=entries)
+    if not await app.client.activate(workflow_id, version, expected=states, audit=entries):
+        _check_state(workflow_id, await app.read.versions(workflow_id), wanted)
+        raise WorkflowChanged("somebody else changes it at the same time: read it again")
     return ActivateResult(
         workflow_id=workflow_id, version=version, content_hash=chosen.content_hash, previous_version=previous
+    )
+
+
+def _check_state(
+    workflow_id: str, versions: Sequence[VersionRecord], expected: Mapping[str, Collection[str]] | None
+) -> dict[str, str]:
+    """Return the state that a workflow must still have while it is changed; raise `WorkflowChanged`."""
+    if expected is None or workflow_id not in expected:
+        return {}
+    tag, tags = state_tag(versions), expected[workflow_id]
+    if tag in tags or (ANY_STATE in tags and versions):
+        return {workflow_id: state_of(versions)}
+    active = next((record.version for record in versions if record.is_active), None)
+    numbers = format_list([f"v{record.version}" for record in versions])
+    is_now = f"has {numbers}, and v{active} is active" if versions else "is not published"
+    raise WorkflowChanged(
+        f"workflow {workflow_id!r} {is_now}: that is not what this change is based on. Read it again",
+        current={
+            "workflow_id": workflow_id,
+            "state": tag,
+            "active_version": active,
+            "versions": [record.version for record in versions],
+        },
     )
 
 

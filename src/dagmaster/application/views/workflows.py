@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dagmaster.json_types import JsonObject, JsonValue
-from dagmaster.records.record import Record
-from dagmaster.records.workflows import VersionRecord
+from dagmaster.records.record import Record, shown
+from dagmaster.records.workflows import VersionRecord, state_tag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +16,12 @@ class WorkflowDetailView(VersionRecord):
 
     definition: JsonObject
     versions: tuple[VersionRecord, ...]
+
+    @property
+    @shown(after="versions")
+    def state(self) -> str:
+        """Return what names the versions as they are now: a change can require that they still are."""
+        return state_tag(self.versions)
 
 
 class ChangeKind(StrEnum):

@@ -9,11 +9,13 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends
 from pydantic import Field
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from dagmaster.application.commands.publication import WorkflowSource, publish_workflows
 from dagmaster.application.commands.validation import compile_apart
 from dagmaster.application.submission import MAX_BATCH, JobRequest, submit_jobs
+from dagmaster.errors import Problem, RequestInvalid
 from dagmaster.http.api.submissions import CorrelationId, JobBody, reject_key_of_batch
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller
@@ -41,6 +43,12 @@ class DefinedWorkflow(Body):
 
     definition: Definition
     file: str = Field(default="", max_length=4_000, description="The name in messages.")
+    expected: list[Annotated[str, Field(max_length=100)]] | None = Field(
+        default=None,
+        max_length=100,
+        description="The `state` that the workflow must have, or some of which it must have one: nothing is"
+        " published, with 412, if somebody has changed it since. It is `If-Match` for each workflow.",
+    )
 
 
 class PublishBatchBody(Body):
@@ -73,12 +81,33 @@ async def submit(
     return JSONResponse([result.to_dict() for result in results], 202)
 
 
-@routes.post("/workflows/batch", Scope.ADMIN, "[PublishResult]", 201)
+async def reject_if_match_of_batch(request: Request) -> None:
+    """Raise `RequestInvalid` for a header about one workflow: ignored, it would promise too much."""
+    for name in ("if-match", "if-none-match"):
+        if name in request.headers:
+            message = "each workflow of a batch has its own field `expected`"
+            raise RequestInvalid([Problem(message=message, path=f"header.{name}")])
+
+
+@routes.post(
+    "/workflows/batch",
+    Scope.ADMIN,
+    "[PublishResult]",
+    201,
+    dependencies=[Depends(reject_if_match_of_batch)],
+)
 async def publish(app: App, body: PublishBatchBody) -> JSONResponse:
     """Publish workflows, all or none. The same content again changes nothing."""
     sources = [
         WorkflowSource(await compile_apart(app, workflow.definition), workflow.file)
         for workflow in body.workflows
     ]
-    results = await publish_workflows(app, sources, replace=body.replace, activate=body.activate)
+    states = {
+        source.graph.workflow_id: workflow.expected
+        for source, workflow in zip(sources, body.workflows, strict=True)
+        if workflow.expected is not None
+    }
+    results = await publish_workflows(
+        app, sources, replace=body.replace, activate=body.activate, expected=states
+    )
     return JSONResponse([view.to_dict() for view in results], 201)

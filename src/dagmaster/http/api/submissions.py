@@ -71,7 +71,7 @@ class JobBody(OptionsBody):
 
     def options(self, correlation_id: str | None = None) -> dict[str, Any]:
         """Return the fields of a request. `correlation_id`: of the header, if the body has none."""
-        fields = self.model_dump(exclude={*_OTHER_NAMES.values()})
+        fields: dict[str, Any] = self.model_dump(exclude={*_OTHER_NAMES.values()})
         for name, other in _OTHER_NAMES.items():
             value = getattr(self, other)
             fields[name] = fields[name] if value is None else value

@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from dagmaster.application.commands.publication import activate_version, publish_workflows
+from dagmaster.application.commands.publication import UNPUBLISHED, activate_version, publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_apart
 from dagmaster.application.queries.graphs import workflow_graph
 from dagmaster.application.queries.workflows import (
@@ -21,9 +21,9 @@ from dagmaster.application.queries.workflows import (
 )
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.diagram.diagram import svg
-from dagmaster.http.etags import with_etag
+from dagmaster.http.etags import expected_states, with_etag
 from dagmaster.http.page_links import PageAnswer
-from dagmaster.http.parameters import Cursor, Limit, Version, WorkflowId
+from dagmaster.http.parameters import Cursor, IfMatch, IfNoneMatch, Limit, Version, WorkflowId
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Compiler
 from dagmaster.ports.api_keys import Reach, Scope
@@ -70,7 +70,8 @@ async def workflows(
 @routes.get("/workflows/{workflow_id}", Scope.READ, "WorkflowDetailView", headers=["ETag"], reach=Reach.OPEN)
 async def show(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
     """Show a workflow with its definition."""
-    return with_etag(request, (await workflow_detail(app, workflow_id, version)).to_dict())
+    detail = await workflow_detail(app, workflow_id, version)
+    return with_etag(request, detail.to_dict(), state=detail.state)
 
 
 @routes.get("/workflows/{workflow_id}/versions", Scope.READ, "VersionViewPage", reach=Reach.OPEN)
@@ -138,17 +139,33 @@ async def validate(app: App, body: SourceBody) -> JSONResponse:
 
 
 @routes.post("/workflows", Scope.ADMIN, "[PublishResult]", 201)
-async def publish(app: App, body: PublishBody) -> JSONResponse:
-    """Publish a workflow. The same content again changes nothing."""
+async def publish(
+    app: App, body: PublishBody, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
+) -> JSONResponse:
+    """Publish a workflow. The same content again changes nothing.
+
+    With `If-Match`, only if nobody else has published or activated a version meanwhile.
+    """
+    states = expected_states(if_match, if_none_match, UNPUBLISHED)
     result = await validate_apart(
         app, body.text, name=body.file, allow_missing_handlers=body.allow_missing_handlers, has_graph=True
     )
-    results = await publish_workflows(app, to_sources([result]), replace=body.replace, activate=body.activate)
+    sources = to_sources([result])
+    results = await publish_workflows(
+        app,
+        sources,
+        replace=body.replace,
+        activate=body.activate,
+        expected=None if states is None else {source.graph.workflow_id: states for source in sources},
+    )
     return JSONResponse([view.to_dict() for view in results], 201)
 
 
 @routes.post("/workflows/{workflow_id}/activate", Scope.ADMIN, "ActivateResult")
-async def activate(app: App, workflow_id: WorkflowId, body: ActivateBody) -> JSONResponse:
-    """Choose the version that new jobs get."""
-    result = await activate_version(app, workflow_id, body.version)
+async def activate(
+    app: App, workflow_id: WorkflowId, body: ActivateBody, if_match: IfMatch = None
+) -> JSONResponse:
+    """Choose the version that new jobs get. `If-Match` as for a publication."""
+    states = expected_states(if_match, None, UNPUBLISHED)
+    result = await activate_version(app, workflow_id, body.version, expected=states)
     return JSONResponse(result.to_dict())

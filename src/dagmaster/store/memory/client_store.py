@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from dagmaster.engine.status import JobStatus
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import Accepted
+from dagmaster.records.workflows import state_of
 from dagmaster.store.memory import added_nodes
 from dagmaster.store.memory.handler_contracts import MemoryHandlerContracts
 from dagmaster.store.memory.no_requests import NoRequests
+from dagmaster.store.memory.read_rows import versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -146,8 +148,14 @@ class MemoryClientStore:
         self.database.notify(f"owner {service_id}", "drain")
 
     async def publish(
-        self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()
-    ) -> None:
+        self,
+        *workflows: StoredWorkflow,
+        activate: bool = True,
+        expected: Mapping[str, str] | None = None,
+        audit: Sequence[AuditEntry] = (),
+    ) -> bool:
+        if not self._is_unchanged(expected):
+            return False
         self.audit_trail.add(audit)
         for workflow in workflows:
             key = (workflow.workflow_id, workflow.version)
@@ -156,8 +164,25 @@ class MemoryClientStore:
             self.database.workflows[key] = workflow
             if activate:
                 self.database.active[workflow.workflow_id] = workflow.version
+        return True
 
-    async def activate(self, workflow_id: str, version: int, *, audit: Sequence[AuditEntry] = ()) -> None:
+    async def activate(
+        self,
+        workflow_id: str,
+        version: int,
+        *,
+        expected: Mapping[str, str] | None = None,
+        audit: Sequence[AuditEntry] = (),
+    ) -> bool:
+        if not self._is_unchanged(expected):
+            return False
         self.audit_trail.add(audit)
         if (workflow_id, version) in self.database.workflows:
             self.database.active[workflow_id] = version
+        return True
+
+    def _is_unchanged(self, expected: Mapping[str, str] | None) -> bool:
+        return all(
+            state_of(versions_of(self.database, workflow_id)) == state
+            for workflow_id, state in (expected or {}).items()
+        )

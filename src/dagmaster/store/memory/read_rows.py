@@ -385,3 +385,18 @@ def task_record(task: StoredTask) -> TaskRecord:
         stop_requested_at=task.stop_requested_at,
         progress=progress_record(from_json(task.progress)),
     )
+
+
+def versions_of(database: MemoryDatabase, workflow_id: str) -> list[VersionRecord]:
+    """Return the versions of a workflow, oldest first."""
+    return [
+        VersionRecord(
+            workflow_id=workflow_id,
+            version=workflow.version,
+            content_hash=workflow.content_hash,
+            is_active=database.active.get(workflow_id) == workflow.version,
+            published_at=database.published_at[key],
+        )
+        for key, workflow in sorted(database.workflows.items())
+        if workflow.workflow_id == workflow_id
+    ]

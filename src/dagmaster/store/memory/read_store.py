@@ -13,7 +13,6 @@ from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.read_store import ALL_LOGS, JobEvent, LogRecord, PendingCommand
 from dagmaster.records.fleet import FleetCounts, QueueBacklog
 from dagmaster.records.nodes import ChildCounts, NodeValues, WaitInfo
-from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory import fleet_reader
@@ -36,6 +35,7 @@ from dagmaster.store.memory.read_rows import (
     task_in_flight,
     task_matches,
     task_record,
+    versions_of,
     workflow_record,
 )
 from dagmaster.store.memory.subscription import MemorySubscription
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from dagmaster.records.nodes import NodeRecord
     from dagmaster.records.page import Position
     from dagmaster.records.tasks import AttemptRecord, TaskRecord
+    from dagmaster.records.workflows import VersionRecord, WorkflowRecord
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode
 
 _FAILURES: Final = frozenset(
@@ -357,19 +358,8 @@ class MemoryReadStore:
     async def versions(
         self, workflow_id: str, *, after: Position | None = None, limit: int | None = None
     ) -> list[VersionRecord]:
-        database, last = self._database, 0 if after is None else int(after[0])
-        versions = [
-            VersionRecord(
-                workflow_id=workflow_id,
-                version=workflow.version,
-                content_hash=workflow.content_hash,
-                is_active=database.active.get(workflow_id) == workflow.version,
-                published_at=database.published_at[key],
-            )
-            for key, workflow in sorted(database.workflows.items())
-            if workflow.workflow_id == workflow_id and workflow.version > last
-        ]
-        return versions[:limit]
+        last = 0 if after is None else int(after[0])
+        return [one for one in versions_of(self._database, workflow_id) if one.version > last][:limit]
 
     # ── Handlers, the fleet ──
 

@@ -11,7 +11,7 @@ from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import Accepted
 from dagmaster.store.postgres.added_nodes import copies_of, reserve_batch, unique_ids
 from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
-from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.connection import Connection, GuardFailed
 from dagmaster.store.postgres.handler_contracts import PostgresHandlerContracts
 from dagmaster.store.postgres.job_columns import submitted_columns
 from dagmaster.store.postgres.job_list import bigint
@@ -25,7 +25,7 @@ from dagmaster.store.postgres.request_store import PostgresRequestStore
 from dagmaster.store.postgres.submit_statement import submission, submit_statement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.added_nodes import BatchRows
@@ -182,20 +182,55 @@ class PostgresClientStore:
     # ── Workflows ──
 
     async def publish(
-        self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()
-    ) -> None:
+        self,
+        *workflows: StoredWorkflow,
+        activate: bool = True,
+        expected: Mapping[str, str] | None = None,
+        audit: Sequence[AuditEntry] = (),
+    ) -> bool:
+        guards = _guards({workflow.workflow_id for workflow in workflows}, expected)
         statements: list[tuple[Any, Mapping[str, Any]]] = [(APPEND, entry_columns(audit))] if audit else []
         for workflow in workflows:
             params = workflow._asdict()
             statements.append((_SQL["put_workflow"], params))
             if activate:
                 statements += [(_SQL["deactivate"], params), (_SQL["activate"], params)]
-        await self.session.execute_in_transaction(statements)
+        return await self._change_workflows(guards, statements)
 
-    async def activate(self, workflow_id: str, version: int, *, audit: Sequence[AuditEntry] = ()) -> None:
+    async def activate(
+        self,
+        workflow_id: str,
+        version: int,
+        *,
+        expected: Mapping[str, str] | None = None,
+        audit: Sequence[AuditEntry] = (),
+    ) -> bool:
         params = {"workflow_id": workflow_id, "version": version}
         change: list[tuple[Any, Mapping[str, Any]]] = [
             (_SQL["deactivate"], params),
             (_SQL["activate"], params),
         ]
-        await self.session.execute_in_transaction([*change, (APPEND, entry_columns(audit))])
+        statements = [*change, (APPEND, entry_columns(audit))]
+        return await self._change_workflows(_guards({workflow_id}, expected), statements)
+
+    async def _change_workflows(
+        self, guards: list[tuple[Any, Mapping[str, Any]]], statements: list[tuple[Any, Mapping[str, Any]]]
+    ) -> bool:
+        try:
+            await self.session.execute_in_transaction([*guards, *statements], guards=len(guards))
+        except GuardFailed:
+            return False
+        return True
+
+
+def _guards(
+    workflow_ids: Collection[str], expected: Mapping[str, str] | None
+) -> list[tuple[Any, Mapping[str, Any]]]:
+    """Return the statements before a change of workflows. Each is locked, in the same order by everybody."""
+    names = sorted(workflow_ids)
+    locks = [(_SQL["lock_workflow"], {"workflow_id": name}) for name in names]
+    states = {name: state for name, state in (expected or {}).items() if name in workflow_ids}
+    return [
+        *locks,
+        *((_SQL["workflow_is"], {"workflow_id": name, "state": state}) for name, state in states.items()),
+    ]

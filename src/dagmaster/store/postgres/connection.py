@@ -42,6 +42,10 @@ _PLANS: Final = {
 }
 
 
+class GuardFailed(Exception):
+    """A statement that guards a transaction returned no row: nothing was changed."""
+
+
 class Connection:
     """One connection, one statement at a time. Each statement is a separate transaction."""
 
@@ -181,18 +185,27 @@ class Connection:
         return f"{self._begin or 'BEGIN'}; {set_tenant(tenant)}"
 
     async def execute_in_transaction(
-        self, statements: Sequence[tuple[Query, Mapping[str, Any]]], *, tenant: str | None = None
+        self,
+        statements: Sequence[tuple[Query, Mapping[str, Any]]],
+        *,
+        guards: int = 0,
+        tenant: str | None = None,
     ) -> list[asyncpg.Record]:
-        """Run statements in one transaction; return the rows of the last."""
+        """Run statements in one transaction; return the rows of the last.
+
+        `guards`: if one of so many first statements returns no row, nothing is changed: raise `GuardFailed`.
+        """
         rows: list[asyncpg.Record] = []
         async with self._lock:
             connection = await self._ensure_connected()
             try:
                 async with connection.transaction():
                     await self._set_locally(connection, tenant)
-                    for query, params in statements:
+                    for position, (query, params) in enumerate(statements):
                         sql, arguments = self._statement(query, params)
                         rows = await connection.fetch(sql, *arguments)
+                        if position < guards and not rows:
+                            raise GuardFailed(query.name)
             except DRIVER_ERRORS as error:
                 raise self._translate(error, statements[0][0].name) from error
         return rows

@@ -43,8 +43,10 @@ class TenantReader:
 class Session(Reader, Protocol):
     """Runs statements: a connection, or one on behalf of a tenant."""
 
-    async def execute_in_transaction(self, statements: Statements) -> list[asyncpg.Record]:
-        """Run statements in one transaction; return the rows of the last."""
+    async def execute_in_transaction(
+        self, statements: Statements, *, guards: int = 0
+    ) -> list[asyncpg.Record]:
+        """Run statements in one transaction; return the rows of the last. Raise `GuardFailed`."""
 
     async def copy_in_transaction(
         self,
@@ -70,8 +72,10 @@ class TenantSession:
     async def row(self, query: Query, params: Mapping[str, Any]) -> asyncpg.Record | None:
         return await self._connection.row(query, params, tenant=self.tenant)
 
-    async def execute_in_transaction(self, statements: Statements) -> list[asyncpg.Record]:
-        return await self._connection.execute_in_transaction(statements, tenant=self.tenant)
+    async def execute_in_transaction(
+        self, statements: Statements, *, guards: int = 0
+    ) -> list[asyncpg.Record]:
+        return await self._connection.execute_in_transaction(statements, guards=guards, tenant=self.tenant)
 
     async def copy_in_transaction(
         self,

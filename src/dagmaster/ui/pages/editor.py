@@ -74,6 +74,8 @@ class EditorPage:
     text: str
     workflow_id: str = ""
     version: int | None = None
+    state: str = ""
+    """What was published when the text was opened: a change by somebody else is not overwritten."""
     workflows: tuple[str, ...] = ()
     handlers: tuple[str, ...] = ()
     kinds: tuple[str, ...] = KINDS
@@ -92,6 +94,7 @@ def editor_page(
     *,
     workflow_id: str = "",
     version: int | None = None,
+    state: str = "",
     result: ValidationResult | None = None,
     message: str = "",
     can_publish: bool = False,
@@ -102,6 +105,7 @@ def editor_page(
         text=text,
         workflow_id=workflow_id,
         version=version,
+        state=state,
         workflows=tuple(view.workflow_id for view in workflows),
         handlers=tuple(view.name for view in handlers),
         problems=tuple(map(str, problems)),

@@ -17,6 +17,7 @@ from dagmaster.application.queries.workflows import list_workflows, workflow_det
 from dagmaster.application.views import ValidationResult
 from dagmaster.errors import (
     QueryInvalid,
+    WorkflowChanged,
     WorkflowEditRejected,
     WorkflowNotFound,
     WorkflowVersionConflict,
@@ -57,7 +58,8 @@ async def show(
         return await _render(request, app, caller, NEW)
     detail = await workflow_detail(app, workflow_id, version)
     text = definition_text(detail.definition)
-    return await _render(request, app, caller, text, workflow_id=workflow_id, version=detail.version)
+    shown: dict[str, Any] = {"workflow_id": workflow_id, "version": detail.version, "state": detail.state}
+    return await _render(request, app, caller, text, **shown)
 
 
 @routes.get("/ui/editor/completions", Scope.READ, reach=Reach.OPEN)
@@ -93,7 +95,8 @@ async def publish(request: Request, app: App, caller: Caller, form: FormFields) 
     """Check or publish a text. What stands in the way is shown with the text as it is."""
     text, is_next = _text(form), form.text("next_version") == "yes"
     result = await _validate(app, text)
-    options: dict[str, Any] = {"workflow_id": form.text("workflow_id"), "result": result}
+    workflow_id, state = form.text("workflow_id"), form.text("state")
+    options: dict[str, Any] = {"workflow_id": workflow_id, "result": result, "state": state}
     if form.text("action") != "publish" or not result.is_valid:
         return await _render(request, app, caller, text, **options, status=200 if result.is_valid else 422)
     try:
@@ -101,8 +104,16 @@ async def publish(request: Request, app: App, caller: Caller, form: FormFields) 
             text = await _raise_version(app, text, result)
             result = await _validate(app, text)
         (published,) = await publish_workflows(
-            app, to_sources([result]), activate=form.text("activate") == "yes"
+            app,
+            to_sources([result]),
+            activate=form.text("activate") == "yes",
+            expected={workflow_id: [state]} if state else None,
         )
+    except WorkflowChanged as error:
+        # What is there now is known then: publishing again puts this text on top of it.
+        options["state"] = error.current["state"]
+        message = f"{error}, or publish this text in spite of it."
+        return await _render(request, app, caller, text, **options, message=message, status=412)
     except (WorkflowVersionConflict, WorkflowEditRejected) as error:
         return await _render(request, app, caller, text, **options, message=str(error), status=409)
     notice = Notice(f"{published.workflow_id} v{published.version}: {published.outcome.value}.")

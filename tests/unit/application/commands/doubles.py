@@ -93,8 +93,12 @@ class Client:
         return command_id
 
     async def publish(
-        self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()
-    ) -> None:
+        self,
+        *workflows: StoredWorkflow,
+        activate: bool = True,
+        expected: Mapping[str, str] | None = None,
+        audit: Sequence[AuditEntry] = (),
+    ) -> bool:
         self.publishes += 1
         for workflow in workflows:
             records = [
@@ -105,8 +109,16 @@ class Client:
             self.reads.version_records = [*records, a_version(*workflow, is_active=False)]
             if activate:
                 await self.activate(workflow.workflow_id, workflow.version)
+        return True
 
-    async def activate(self, workflow_id: str, version: int, audit: Sequence[AuditEntry] = ()) -> None:
+    async def activate(
+        self,
+        workflow_id: str,
+        version: int,
+        *,
+        expected: Mapping[str, str] | None = None,
+        audit: Sequence[AuditEntry] = (),
+    ) -> bool:
         self.reads.version_records = [
             a_version(
                 record.workflow_id, record.version, record.content_hash, is_active=record.version == version
@@ -115,6 +127,7 @@ class Client:
             else record
             for record in self.reads.version_records
         ]
+        return True
 
 
 def a_version(workflow_id: str, version: int, content_hash: str, *, is_active: bool) -> VersionRecord:

@@ -30,6 +30,17 @@ SELECT sent.id,
                           'dagmaster_jobs'), 'commands')::text AS notified
 FROM sent
 
+-- name: lock_workflow
+-- Let the publications and activations of a workflow follow each other, until the end of the transaction.
+SELECT pg_advisory_xact_lock(hashtextextended('dagmaster workflow ' || :workflow_id::text, 0)) AS locked
+
+-- name: workflow_is
+-- A row if the versions of a workflow are still these: number, content, and whether it is the active one.
+SELECT true AS is_same
+WHERE :state::text = coalesce((
+    SELECT string_agg(concat_ws(' ', version, content_hash, is_active), ',' ORDER BY version)
+    FROM dag_workflows WHERE workflow_id = :workflow_id), '')
+
 -- name: put_workflow
 -- Publish a version, or replace its content. Publishing the same content again changes nothing.
 INSERT INTO dag_workflows (workflow_id, version, content_hash, is_active)
