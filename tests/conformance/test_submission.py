@@ -188,7 +188,7 @@ async def test_workflows_are_changed_only_while_they_are_as_their_caller_knows_t
     assert await client.publish(StoredWorkflow("w", 1, "one"), expected={"w": ""})
     known = state_of(await reader.versions("w"))
     assert await client.publish(StoredWorkflow("w", 2, "two"), expected={"w": known})
-    # Somebody who has read version 1 alone.
+    # A caller that has read version 1 alone.
     assert not await client.publish(StoredWorkflow("w", 3, "three"), expected={"w": known})
     assert not await client.publish(
         StoredWorkflow("v", 1, "one"), StoredWorkflow("w", 3, "three"), expected={"w": known}

@@ -30,6 +30,8 @@ V = TypeVar("V", bound=Record)
 POLL_SECONDS: Final = 0.5
 """How often a job is read where no stream can be opened."""
 _SAFETY_SECONDS: Final = 10.0
+_LONG_POLL_SECONDS: Final = 20.0
+"""How long the server waits for the end of a job where no stream can be opened: proxies cut off later."""
 _STATE_SECONDS: Final = 1.0
 """How long to read the status of a job that has not finished in time."""
 # What comes without an event (live services) is read at least this often.
@@ -61,7 +63,10 @@ async def _wait_for_end(client: JobMethods, progress: JobProgressView) -> JobDet
     async with job_changes(client, progress.job_id, progress.event_seq) as changes:
         while True:
             while not progress.is_finished:
-                await changes.wait(_SAFETY_SECONDS, until_end=True)
+                if changes.has_stream:
+                    await changes.wait(_SAFETY_SECONDS, until_end=True)
+                elif not await _wait_there(client, progress.job_id):
+                    await changes.wait(POLL_SECONDS)
                 progress = await client.job_progress(progress.job_id)
             view = await client.job_detail(progress.job_id)
             if view.is_settled:
@@ -69,6 +74,18 @@ async def _wait_for_end(client: JobMethods, progress: JobProgressView) -> JobDet
             # A resume waits for an orchestrator.
             await asyncio.sleep(POLL_SECONDS)
             progress = await client.job_progress(progress.job_id)
+
+
+async def _wait_there(client: JobMethods, job_id: str) -> bool:
+    """Let the server wait for the end of a job for a while; return whether it can."""
+    try:
+        await client.job_detail(job_id, wait_seconds=_LONG_POLL_SECONDS)
+    except DagmasterError as error:
+        # A server of an older version does not know the parameter.
+        if error.category is not Category.INVALID:
+            raise
+        return False
+    return True
 
 
 async def _read_state(client: JobMethods, job_id: str | None) -> str:
@@ -139,6 +156,10 @@ class JobChanges:
     def __init__(self) -> None:
         self._changed = asyncio.Event()
         self._has_stream = True
+
+    @property
+    def has_stream(self) -> bool:
+        return self._has_stream
 
     async def wait(self, timeout_seconds: float, *, until_end: bool = False) -> None:
         """Wait for the next change, with `until_end` for the last one; at most so long."""

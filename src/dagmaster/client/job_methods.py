@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.views.events_and_logs import EventView, LogLineView, LogView
 from dagmaster.application.views.footprints import FootprintsView
 from dagmaster.application.views.jobs import CountsView, JobDetailView, JobProgressReportView, JobProgressView
 from dagmaster.application.views.nodes import NodeDetailView
-from dagmaster.application.views.results import CommandResult, ResumePlanView, SubmitResult
+from dagmaster.application.views.results import (
+    CommandResult,
+    JobSelectionView,
+    ResumePlanView,
+    SelectionResult,
+    SubmitResult,
+)
 from dagmaster.application.views.why import JobWhyView, NodeWhyView
 from dagmaster.client import following
+from dagmaster.client.connection import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.client.methods import Request, get, method, post, returns, returns_page, stream, view_of
 from dagmaster.client.request_bodies import (
     finished_task_query,
@@ -29,6 +37,7 @@ from dagmaster.records.tasks import AttemptRecord, TaskRecord
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection, Sequence
 
+    from dagmaster.application.commands.job_selection import JobAction
     from dagmaster.application.commands.resume import ResumeRequest
     from dagmaster.application.log_levels import LogLevel
     from dagmaster.client.connection import Connection
@@ -64,13 +73,19 @@ class JobMethods:
         return get("stats", **job_query(job_filter))
 
     @returns(JobDetailView)
-    def job_detail(self, job_id: str | None, *, with_children: bool = False) -> Request:
+    def job_detail(
+        self, job_id: str | None, *, with_children: bool = False, wait_seconds: float = 0.0
+    ) -> Request:
         """Return one job with its values and nodes; `last` is the newest.
 
-        `with_children`: also the children of fan-outs.
+        `with_children`: also the children of fan-outs. `wait_seconds`: how long to wait until it has ended,
+        at most 60.
         """
-        query = {"children": True} if with_children else {}
-        return get("jobs", job_id or LAST, **query)
+        children, seconds = with_children or None, wait_seconds or None
+        request = get("jobs", job_id or LAST, children=children, wait_seconds=seconds)
+        # Without a wait, the time that every request has.
+        patience = wait_seconds + DEFAULT_TIMEOUT_SECONDS if wait_seconds else None
+        return replace(request, timeout_seconds=patience)
 
     @returns(JobProgressView)
     def job_progress(self, job_id: str | None) -> Request:
@@ -298,6 +313,27 @@ class JobMethods:
         """Ask a job to stop: nothing new starts, and running tasks are asked to stop. `comment`: why."""
         body = {"comment": comment} if comment else None
         return post("jobs", job_id or LAST, "cancel", body=body, wait_seconds=wait_seconds)
+
+    @returns(JobSelectionView)
+    def select_jobs(
+        self,
+        action: JobAction,
+        job_filter: JobFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Request:
+        """Return the jobs that match and can be cancelled or resumed, with a token; change nothing."""
+        query = job_query(job_filter)
+        path = ("jobs", str(action))
+        return post(*path, **query, cursor=cursor, limit=limit, dry_run=True, is_repeatable=True)
+
+    @returns(SelectionResult)
+    def change_selected_jobs(self, token: str, *, comment: str = "") -> Request:
+        """Cancel or resume the jobs of a dry run; return the outcome of each."""
+        from dagmaster.application.commands.job_selection import action_of
+
+        return post("jobs", str(action_of(token)), body={"token": token, "comment": comment})
 
     @returns(CommandResult)
     def cancel_node(self, job_id: str | None, node_id: str, *, wait_seconds: float = WAIT_SECONDS) -> Request:

@@ -60,7 +60,7 @@ class RateLimitExceeded(DagmasterError):
 
 
 class StreamLimitExceeded(RateLimitExceeded):
-    """The caller has as many live streams on this server as it may have."""
+    """The caller has as many live streams and waiting requests on this server as it may have."""
 
     code = "stream_limit_exceeded"
 

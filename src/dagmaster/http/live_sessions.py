@@ -61,8 +61,8 @@ class LiveSessions:
         """Count a caller's session while it lasts; raise `StreamLimitExceeded` if there are too many."""
         if self._limit and self._callers[caller_id] >= self._limit:
             raise StreamLimitExceeded(
-                f"this key has {self._limit:,} live streams on this server, the most that it may have"
-                " (DAGMASTER_STREAMS_PER_KEY): close one first",
+                f"this key has {self._limit:,} live streams and waiting requests on this server, the most"
+                " that it may have (DAGMASTER_STREAMS_PER_KEY): close one first",
                 retry_after_seconds=LIMIT_SECONDS,
             )
         self._callers[caller_id] += 1
@@ -82,6 +82,30 @@ class LiveSessions:
         tasks = [task for task in self._sessions.values() if task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=_DRAIN_SECONDS)
+
+    async def hold(
+        self, caller_id: str, wait: Callable[[], Awaitable[object]], leave: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Wait on behalf of a request until `wait` or `leave` returns, or the server stops.
+
+        It counts as a session of its caller; raise `StreamLimitExceeded` if there are too many.
+        """
+        closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._is_closed:
+            closing.set_result(None)
+        with self.admit(caller_id):
+            self._sessions[closing] = None
+            waiting, leaving = asyncio.ensure_future(wait()), asyncio.ensure_future(leave())
+            try:
+                either: set[asyncio.Future[Any]] = {waiting, leaving, closing}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if waiting.done():
+                    waiting.result()
+            finally:
+                del self._sessions[closing]
+                for task in (waiting, leaving):
+                    task.cancel()
+                await asyncio.gather(waiting, leaving, return_exceptions=True)
 
     async def run(
         self,

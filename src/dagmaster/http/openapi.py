@@ -29,6 +29,8 @@ OPERATION_IDS: Final = {
     ("get", "/jobs/{job_id}/nodes/{node_id}/why"): "explain_node",
     ("get", "/jobs/{job_id}/stream"): "stream_job",
     ("get", "/stream"): "stream_jobs",
+    ("post", "/jobs/cancel"): "cancel_jobs",
+    ("post", "/jobs/resume"): "resume_jobs",
     ("post", "/jobs/{job_id}/nodes/cancel"): "cancel_nodes",
     ("post", "/jobs/{job_id}/nodes/retry"): "retry_nodes",
     ("post", "/jobs/{job_id}/signals/{name}"): "send_signal",

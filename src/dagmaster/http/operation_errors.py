@@ -211,7 +211,7 @@ def _errors(operation: Operation) -> Iterator[type[DagmasterError]]:
         yield CursorInvalid
     if operation.parameters - {"cursor", "limit"}:
         yield QueryInvalid
-    if operation.streams:
+    if operation.streams or (operation.method, operation.path) == ("GET", "/jobs/{job_id}"):
         yield StreamLimitExceeded
     path = f"{operation.path}/"
     for part, errors in ERRORS_OF_PARTS.items():

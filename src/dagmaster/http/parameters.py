@@ -60,7 +60,7 @@ IfMatch = Annotated[
     Header(
         alias="If-Match",
         max_length=2_000,
-        description="The ETag of the workflow that the change is based on. 412 if somebody has changed it.",
+        description="The ETag of the workflow that the change is based on. 412 if it has changed since.",
     ),
 ]
 IfNoneMatch = Annotated[

@@ -31,7 +31,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 RETRY_SECONDS: Final = 2
 MAX_ERRORS: Final = 50
 _METHODS: Final = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
-# What the problem of a stored request has in addition.
+# What the problems of stored requests and of preconditions have in addition.
 _MEMBERS: Final = ("request_id", "reason", "current")
 _LOGGER = logging.getLogger("dagmaster.http")
 
@@ -110,7 +110,7 @@ def of_error(error: DagmasterError) -> JSONResponse:
     ]
     if parameter := _parameter_of(error):
         errors = [{"path": f"query.{parameter}", "message": str(error).removeprefix(f"{parameter}: ")}]
-    more = {name: document[name] for name in _MEMBERS if name in document}
+    more: dict[str, Any] = {name: document[name] for name in _MEMBERS if name in document}
     return problem(status, error.code, document["message"], errors=errors or None, headers=headers, more=more)
 
 

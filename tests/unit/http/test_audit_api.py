@@ -59,6 +59,8 @@ AUDITED = {
     "/jobs": "job.submit",
     "/jobs/batch": "job.submit",
     "/jobs/definition": "job.submit",
+    "/jobs/cancel": "job.cancel",
+    "/jobs/resume": "job.resume",
     "/jobs/{job_id}/cancel": "job.cancel",
     "/jobs/{job_id}/resume": "job.resume",
     "/jobs/{job_id}/nodes/cancel": "node.cancel",

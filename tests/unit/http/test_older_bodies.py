@@ -59,7 +59,7 @@ def test_an_older_submit_takes_the_body_of_its_system(path):
         again = await api.post(path, QUEUE_MESSAGE)
         assert (again.json()["outcome"], again.json()["job_id"]) == ("existing", job["job_id"])
         # The key of an idempotency key is the caller, and not what a body calls itself.
-        other = await api.post(path, {**QUEUE_MESSAGE, "submitted_by": "somebody"})
+        other = await api.post(path, {**QUEUE_MESSAGE, "submitted_by": "another portal"})
         assert other.json()["code"] == "idempotency_conflict"
         await api.use_key(Scope.SUBMIT, name="other")
         assert (await api.post(path, QUEUE_MESSAGE)).json()["is_new"] is True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -87,7 +87,7 @@ def test_a_workflow_is_created_once_and_any_of_several_tags_will_do():
         assert (await api.post(ACTIVATE, {"version": 1}, headers=several)).status_code == 200
         for headers in ({"If-None-Match": '"x"'}, {"If-None-Match": "*", "If-Match": "*"}):
             assert (await api.post(PUBLISH, {"text": version(3)}, headers=headers)).status_code == 400
-        batch = {"workflows": [{"definition": {}}]}
+        batch: dict[str, Any] = {"workflows": [{"definition": {}}]}
         ignored = await api.post("/api/v1/workflows/batch", batch, headers={"If-Match": "*"})
         assert (ignored.status_code, "expected" in ignored.text) == (400, True)
 

@@ -139,7 +139,7 @@ def test_edits_run_where_they_can_be_killed(monkeypatch):
     asyncio.run(main())
 
 
-def test_a_text_does_not_overwrite_what_somebody_else_published_since_it_was_opened():
+def test_a_text_does_not_overwrite_what_another_person_published_since_it_was_opened():
     async def main() -> None:
         async with opened_pages() as pages:
             form = {"text": FLOW, "action": "publish", "next_version": "yes", "activate": "yes"}

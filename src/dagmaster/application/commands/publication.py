@@ -54,7 +54,7 @@ async def publish_workflows(
     """Publish versions, all or none; raise `WorkflowVersionConflict` about those with other content.
 
     `expected`: the states (`WorkflowDetailView.state`) of which a workflow must have one, by its id. Raise
-    `WorkflowChanged` if somebody else has changed it.
+    `WorkflowChanged` if another caller has changed it.
     """
     _check_secret_defaults(sources)
     conflicts = _conflicts_among(sources)
@@ -76,15 +76,29 @@ async def publish_workflows(
             entries.append(_audit_entry(app.origin, results[-1]))
     if conflicts:
         raise WorkflowVersionConflict("\n".join([*conflicts, "nothing was published"]))
-    for source in sources:
-        await app.client.put_graph(source.graph.content_hash, json.dumps(source.graph.definition))
     graphs = [source.graph for source in sources]
-    workflows = [StoredWorkflow(graph.workflow_id, graph.version, graph.content_hash) for graph in graphs]
+    workflows = await _store_graphs(app, graphs)
     if not await app.client.publish(*workflows, activate=activate, expected=states, audit=entries):
-        for graph in graphs:
-            _check_state(graph.workflow_id, await app.read.versions(graph.workflow_id), expected)
-        raise WorkflowChanged("somebody else publishes it at the same time: read it again")
+        raise await _changed_meanwhile(app, [graph.workflow_id for graph in graphs], expected)
     return results
+
+
+async def _store_graphs(app: Application, graphs: Sequence[Graph]) -> list[StoredWorkflow]:
+    for graph in graphs:
+        await app.client.put_graph(graph.content_hash, json.dumps(graph.definition))
+    return [StoredWorkflow(graph.workflow_id, graph.version, graph.content_hash) for graph in graphs]
+
+
+async def _changed_meanwhile(
+    app: Application, workflow_ids: Sequence[str], expected: Mapping[str, Collection[str]] | None
+) -> WorkflowChanged:
+    """Return the error about workflows that were changed between the check and the transaction."""
+    try:
+        for workflow_id in workflow_ids:
+            _check_state(workflow_id, await app.read.versions(workflow_id), expected)
+    except WorkflowChanged as error:
+        return error
+    return WorkflowChanged("another caller changes the workflow at the same time: read it again")
 
 
 def _check_secret_defaults(sources: Sequence[WorkflowSource]) -> None:
@@ -113,8 +127,8 @@ async def activate_version(
     `expected`: the states of which the workflow must have one, as of `publish_workflows`.
     """
     versions = await load_versions(app, workflow_id)
-    wanted = None if expected is None else {workflow_id: expected}
-    states = _check_state(workflow_id, versions, wanted)
+    by_id = None if expected is None else {workflow_id: expected}
+    states = _check_state(workflow_id, versions, by_id)
     chosen = find_version(versions, version)
     previous = next((record.version for record in versions if record.is_active), None)
     change: dict[str, JsonValue] = {"version": version, "previous_version": previous}
@@ -122,8 +136,7 @@ async def activate_version(
         [] if app.origin is None else [app.origin.entry("workflow.activate", "workflow", workflow_id, change)]
     )
     if not await app.client.activate(workflow_id, version, expected=states, audit=entries):
-        _check_state(workflow_id, await app.read.versions(workflow_id), wanted)
-        raise WorkflowChanged("somebody else changes it at the same time: read it again")
+        raise await _changed_meanwhile(app, [workflow_id], by_id)
     return ActivateResult(
         workflow_id=workflow_id, version=version, content_hash=chosen.content_hash, previous_version=previous
     )

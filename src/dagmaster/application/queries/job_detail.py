@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dagmaster.application.blocking_reasons import blocking_reasons
 from dagmaster.application.job_lookup import find_job, load_value
 from dagmaster.application.job_snapshot import NodeViews, load_snapshot
+from dagmaster.application.job_wait import wait_for_end
 from dagmaster.application.node_lookup import dependencies_of
 from dagmaster.application.queries.jobs import command_view
 from dagmaster.application.views.jobs import JobDetailView
@@ -25,14 +26,21 @@ _ALL_NODES_BATCH = 5_000
 
 
 async def job_detail(
-    app: Application, job_id: str | None, *, with_children: bool = False, max_bytes: int | None = None
+    app: Application,
+    job_id: str | None,
+    *,
+    with_children: bool = False,
+    wait_seconds: float = 0.0,
+    max_bytes: int | None = None,
 ) -> JobDetailView:
     """Return one job with its values and nodes; `last` is the newest.
 
-    `with_children`: also the children of fan-outs.
+    `with_children`: also the children of fan-outs. `wait_seconds`: how long to wait until it has ended.
 
     `max_bytes`: a larger result is not read.
     """
+    if wait_seconds > 0:
+        await wait_for_end(app, job_id, wait_seconds=wait_seconds)
     record = await find_job(app, job_id)
     snapshot = await load_snapshot(app, record, await app.outlines.of_job(record))
     return await detail_view(app, snapshot, with_children=with_children, max_bytes=max_bytes)

@@ -12,6 +12,7 @@ from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import Problem
 from dagmaster.json_types import JsonObject
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.records.jobs import JobRecord
 from dagmaster.records.record import INTERNAL, Record, Timestamp
 
 
@@ -32,6 +33,40 @@ class CommandResult(Record):
     seq: int | None
     event: EventView | None
     sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSelectionView(Record):
+    """What a cancel or a resume of the jobs that match a filter would change. Nothing was changed.
+
+    The change takes the `token`, which stands for exactly these jobs; null: there are none. `next_cursor`:
+    there may be more, which are a separate change.
+    """
+
+    action: str
+    jobs: tuple[JobRecord, ...]
+    token: str | None
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOutcomeView(Record):
+    """What became of one job of a change of several."""
+
+    job_id: str
+    accepted: bool
+    sentence: str
+    error: JsonObject | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionResult(Record):
+    """What became of each job of a change of several: how many commands were stored, and how many not."""
+
+    action: str
+    accepted: int
+    rejected: int
+    outcomes: tuple[JobOutcomeView, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dagmaster.application.views import ReasonCode
+from dagmaster.cli.commands.jobs_list import job_filter_options
+from dagmaster.cli.commands.jobs_selected import change_selected, check_target, yes_option
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.system import find_server, job_argument, on_system, open_session
 from dagmaster.client.system import current_user
@@ -37,22 +39,26 @@ node_argument = click.argument("node_id", metavar="[NODE]", required=False)
 
 
 @click.command(epilog="Exit codes: 0 accepted (--wait: cancelled), 1 finished otherwise, 2 rejected.")
-@job_argument
+@click.argument("job_id", metavar="[JOB]", required=False)
 @click.argument("node_ids", metavar="[NODE]...", nargs=-1)
+@job_filter_options
+@yes_option
 @comment_option
 @click.option("--wait", is_flag=True, help="Wait until the job has finished.")
 @json_option
 @data_dir_option
 def cancel(
-    job_id: str,
+    job_id: str | None,
     node_ids: tuple[str, ...],
     *,
     comment: str,
     wait: bool,
+    yes: bool,
     as_json: bool,
     data_dir: pathlib.Path | None,
+    **filters: Any,
 ) -> int:
-    """Ask a job to stop, or only some of its nodes.
+    """Ask a job to stop, or only some of its nodes; or all jobs that match filters.
 
     Without a NODE, nothing new starts, and running tasks are asked to stop. Completed nodes keep their
     results: `jobs resume` continues from them.
@@ -63,9 +69,14 @@ def cancel(
     stands for all that is in it. Of several nodes, finished ones are skipped. `jobs retry` runs a cancelled
     node again.
 
+    With filters instead of a JOB, the jobs that match and have not finished are printed, and cancelled with
+    --yes: each of them, a child job with its parent.
+
     \b
     Examples:
       dagmaster jobs cancel last
+      dagmaster jobs cancel --workflow nightly --status waiting --since 1d
+      dagmaster jobs cancel --workflow nightly --status waiting --since 1d --yes
       dagmaster jobs cancel 115601869557067776 --wait
       dagmaster jobs cancel last --comment "wrong year"
       dagmaster jobs cancel last tiles__47 tiles__48
@@ -74,6 +85,12 @@ def cancel(
     from dagmaster.application.queries.jobs import job_progress
     from dagmaster.application.views import JobStatus
 
+    if check_target(job_id, filters, is_confirmed=yes):
+        if wait:
+            raise click.UsageError("--wait waits for the end of one job: name it")
+        return change_selected(
+            "cancel", filters, is_confirmed=yes, comment=comment, as_json=as_json, data_dir=data_dir
+        )
     if node_ids and wait:
         raise click.UsageError("--wait waits for the end of the job: it cannot be given together with nodes")
     if node_ids and comment:

@@ -30,9 +30,12 @@ _STATUS: Final[dict[str, Any]] = {
 _NUMBER: Final[dict[str, Any]] = {"type": click.IntRange(1)}
 
 
-def job_filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def job_filter_options(
+    command: Callable[..., Any], *, without: frozenset[str] = frozenset()
+) -> Callable[..., Any]:
+    """Add the options of the filter to a command, except those whose name it has itself."""
     for one in reversed(JOB_FILTER.values()):
-        if one.option:
+        if one.option and one.option not in without:
             details = {Match.STATUS: _STATUS, Match.NUMBER: _NUMBER}.get(one.match, {"metavar": one.metavar})
             command = click.option(one.option, one.parameter, help=one.help, **details)(command)
     return command

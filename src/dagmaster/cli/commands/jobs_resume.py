@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dagmaster.cli.commands.jobs_control import print_plan, print_result, sender
+from dagmaster.cli.commands.jobs_list import job_filter_options
+from dagmaster.cli.commands.jobs_selected import change_selected, check_target, yes_option
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import inputs_options, inputs_remedy, print_rejection, read_json_file, read_pairs
-from dagmaster.cli.system import job_argument, open_session
+from dagmaster.cli.system import open_session
 from dagmaster.errors import InputsInvalid
 from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.sdk.terminal import echo, echo_json, style
@@ -22,12 +25,14 @@ if TYPE_CHECKING:
     from dagmaster.application.views import SubmitResult
     from dagmaster.cli.system import Session
 
+_filter_options: Final = partial(job_filter_options, without=frozenset({"--version", "--idempotency-key"}))
+
 
 @click.command(
     epilog="Exit codes: 0 done or accepted (--wait: completed), 1 failed, 2 rejected, 3 no database, 130"
     " interrupted."
 )
-@job_argument
+@click.argument("job_id", metavar="[JOB]", required=False)
 @click.option(
     "--from",
     "nodes",
@@ -48,13 +53,15 @@ if TYPE_CHECKING:
     metavar="KEY",
     help="Creates a new job even if the same resume was sent before.",
 )
+@_filter_options
+@yes_option
 @click.option(
     "--wait", is_flag=True, help="Watch the job until it has finished; the exit code is its outcome."
 )
 @json_option
 @data_dir_option
 def resume(
-    job_id: str,
+    job_id: str | None,
     *,
     nodes: tuple[str, ...],
     pairs: tuple[str, ...],
@@ -63,8 +70,10 @@ def resume(
     dry_run: bool,
     key: str | None,
     wait: bool,
+    yes: bool,
     as_json: bool,
     data_dir: pathlib.Path | None,
+    **filters: Any,
 ) -> int:
     """Run again what failed, was cancelled, or was skipped because of it. Completed nodes keep their results.
 
@@ -77,15 +86,23 @@ def resume(
 
     --dry-run prints what would be reused, what redone and what is impossible, and why.
 
+    With filters instead of a JOB, the failed and cancelled jobs that match are printed, and with --yes each
+    of them is resumed as it is.
+
     \b
     Examples:
       dagmaster jobs resume last
       dagmaster jobs resume last --from plan --dry-run
       dagmaster jobs resume last -i year=2025 --wait
       dagmaster jobs resume 115601869557067776 --version 4
+      dagmaster jobs resume --workflow nightly --status failed --since 1d --yes
     """
     from dagmaster.application.commands.resume import ResumeRequest, plan_resume
 
+    if check_target(job_id, filters, is_confirmed=yes):
+        if nodes or pairs or inputs_file or version or key or wait or dry_run:
+            raise click.UsageError("jobs that match filters are resumed as they are: only add --yes")
+        return change_selected("resume", filters, is_confirmed=yes, as_json=as_json, data_dir=data_dir)
     request = ResumeRequest(
         sent_by=sender(),
         from_nodes=nodes,
@@ -109,7 +126,9 @@ def resume(
             return BAD_INPUT
 
 
-def _resume(session: Session, job_id: str, request: ResumeRequest, *, wait: bool, as_json: bool) -> int:
+def _resume(
+    session: Session, job_id: str | None, request: ResumeRequest, *, wait: bool, as_json: bool
+) -> int:
     from dagmaster.application.commands.resume import resume_job
     from dagmaster.application.views import CommandResult
     from dagmaster.cli.commands.jobs import watch_to_end

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import Path
+from fastapi import Path, Query
 from pydantic import Field
 from starlette.responses import JSONResponse
 
@@ -20,6 +20,14 @@ from dagmaster.application.commands.control import (
     retry_nodes,
     send_signal,
 )
+from dagmaster.application.commands.job_selection import (
+    MAX_SELECTED,
+    MAX_TOKEN,
+    JobAction,
+    action_of,
+    change_selected_jobs,
+    select_jobs,
+)
 from dagmaster.application.commands.resume import (
     ResumeRequest,
     plan_resume,
@@ -27,11 +35,23 @@ from dagmaster.application.commands.resume import (
     plan_retry_nodes,
     resume_job,
 )
+from dagmaster.application.context import Application
+from dagmaster.errors import CommandInvalid
 from dagmaster.http.api.submissions import IdempotencyKey, one_key
-from dagmaster.http.parameters import MAX_ID, DryRun, InputTexts, JobId, NodeId, WaitSeconds
+from dagmaster.http.parameters import (
+    MAX_ID,
+    Cursor,
+    DryRun,
+    InputTexts,
+    JobId,
+    Jobs,
+    NodeId,
+    WaitSeconds,
+)
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
+from dagmaster.ports.job_filter import JobFilter, active_fields
 from dagmaster.ports.job_options import MAX_KEY
 
 routes = Routes("control")
@@ -65,6 +85,75 @@ class SignalBody(Body):
     """The payload of a signal."""
 
     payload: Any = None
+
+
+class SelectionBody(Body):
+    """The jobs of a dry run."""
+
+    token: str | None = Field(default=None, max_length=MAX_TOKEN, description="Of the answer to a dry run.")
+    comment: str = Field(default="", max_length=MAX_COMMENT, description="Of a cancel: why.")
+
+
+Selected = Annotated[int, Query(ge=1, le=MAX_SELECTED, description="The most jobs of a dry run.")]
+
+
+@routes.post("/jobs/cancel", Scope.OPERATE, "JobSelectionView|SelectionResult", reach=Reach.JOBS)
+async def cancel_matching(
+    app: App,
+    caller: Caller,
+    job_filter: Jobs,
+    body: SelectionBody | None = None,
+    dry_run: DryRun = False,
+    cursor: Cursor = None,
+    limit: Selected = 100,
+) -> JSONResponse:
+    """Cancel the jobs that match: first a dry run with the filter, then exactly its jobs, by its token."""
+    selection = Selection(JobAction.CANCEL, job_filter, cursor, limit, is_dry_run=dry_run)
+    return await _change_matching(app, caller.actor, selection, body or SelectionBody())
+
+
+@routes.post("/jobs/resume", Scope.OPERATE, "JobSelectionView|SelectionResult", reach=Reach.JOBS)
+async def resume_matching(
+    app: App,
+    caller: Caller,
+    job_filter: Jobs,
+    body: SelectionBody | None = None,
+    dry_run: DryRun = False,
+    cursor: Cursor = None,
+    limit: Selected = 100,
+) -> JSONResponse:
+    """Resume the failed and cancelled jobs that match: a dry run with the filter, then its token."""
+    selection = Selection(JobAction.RESUME, job_filter, cursor, limit, is_dry_run=dry_run)
+    return await _change_matching(app, caller.actor, selection, body or SelectionBody())
+
+
+class Selection(NamedTuple):
+    """What a request selects."""
+
+    action: JobAction
+    job_filter: JobFilter
+    cursor: str | None
+    limit: int
+    is_dry_run: bool
+
+
+async def _change_matching(
+    app: Application, sent_by: str, selection: Selection, body: SelectionBody
+) -> JSONResponse:
+    action, job_filter, cursor, limit, is_dry_run = selection
+    if is_dry_run:
+        view = await select_jobs(app, action, job_filter, cursor=cursor, limit=limit)
+        return JSONResponse(view.to_dict())
+    if body.token is None:
+        raise CommandInvalid(
+            "send it with dry_run=true first: the answer lists the jobs, and has the token for the change"
+        )
+    if active_fields(job_filter) or cursor is not None:
+        raise CommandInvalid("a token stands for its jobs: leave the filter and the cursor out")
+    if action_of(body.token) is not action:
+        raise CommandInvalid(f"this is not the token of a dry run of {action}")
+    result = await change_selected_jobs(app, body.token, sent_by=sent_by, comment=body.comment)
+    return JSONResponse(result.to_dict())
 
 
 @routes.post("/jobs/{job_id}/cancel", Scope.OPERATE, "CommandResult")

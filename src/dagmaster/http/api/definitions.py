@@ -47,7 +47,7 @@ class DefinedWorkflow(Body):
         default=None,
         max_length=100,
         description="The `state` that the workflow must have, or some of which it must have one: nothing is"
-        " published, with 412, if somebody has changed it since. It is `If-Match` for each workflow.",
+        " published, with 412, if another caller has changed it since. It is `If-Match` for each workflow.",
     )
 
 

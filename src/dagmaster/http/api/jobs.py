@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.diagnosis import why_job
+from dagmaster.application.job_wait import MAX_WAIT_SECONDS, wait_for_end
 from dagmaster.application.progress import report_progress
 from dagmaster.application.queries.downloads import download_result
 from dagmaster.application.queries.graphs import job_graph
@@ -28,7 +29,7 @@ from dagmaster.http.etags import with_etag
 from dagmaster.http.page_links import PageAnswer
 from dagmaster.http.parameters import Cursor, JobId, Jobs, Limit
 from dagmaster.http.routes import Routes
-from dagmaster.http.services import App
+from dagmaster.http.services import App, Caller, Live
 from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_KEY
@@ -67,11 +68,27 @@ async def lookup(
 
 @routes.get("/jobs/{job_id}", Scope.READ, "JobDetailView")
 async def show(
+    request: Request,
     app: App,
+    live: Live,
+    caller: Caller,
     job_id: JobId,
     children: Annotated[bool, Query(description="With the children of fan-outs, up to 10,000.")] = False,
+    wait_seconds: Annotated[
+        float,
+        Query(ge=0, le=MAX_WAIT_SECONDS, description="Answer when the job has ended, or after so long."),
+    ] = 0.0,
 ) -> JSONResponse:
-    """Show a job with its values and nodes."""
+    """Show a job with its values and nodes.
+
+    With `wait_seconds`, wait for its end. A request that waits counts as a live stream of its caller.
+    """
+    if wait_seconds > 0:
+        await live.sessions.hold(
+            caller.key_id,
+            lambda: wait_for_end(app, job_id, wait_seconds=wait_seconds),
+            lambda: _leave(request),
+        )
     view = await job_detail(app, job_id)
     if children:
         _check_children(view)
@@ -130,6 +147,12 @@ async def timeline(
 ) -> JSONResponse:
     """Show when the attempts of a job were queued, started and finished, in columns."""
     return PageAnswer(await job_timeline(app, job_id, cursor=cursor, limit=limit))
+
+
+async def _leave(request: Request) -> None:
+    """Return when the client has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _check_children(view: JobDetailView) -> None:

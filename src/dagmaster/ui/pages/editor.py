@@ -75,7 +75,7 @@ class EditorPage:
     workflow_id: str = ""
     version: int | None = None
     state: str = ""
-    """What was published when the text was opened: a change by somebody else is not overwritten."""
+    """What was published when the text was opened: a change by another caller is not overwritten."""
     workflows: tuple[str, ...] = ()
     handlers: tuple[str, ...] = ()
     kinds: tuple[str, ...] = KINDS

@@ -111,7 +111,7 @@ async def publish(request: Request, app: App, caller: Caller, form: FormFields) 
         )
     except WorkflowChanged as error:
         # What is there now is known then: publishing again puts this text on top of it.
-        options["state"] = error.current["state"]
+        options["state"] = error.current.get("state", state)
         message = f"{error}, or publish this text in spite of it."
         return await _render(request, app, caller, text, **options, message=message, status=412)
     except (WorkflowVersionConflict, WorkflowEditRejected) as error:

@@ -9,13 +9,12 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagmaster.application.commands.control import cancel_job
-from dagmaster.application.commands.resume import ResumeRequest, resume_job
+from dagmaster.application.commands.job_selection import JobAction, change_jobs
 from dagmaster.application.job_filters import parse_job_filter
 from dagmaster.application.queries.jobs import find_successors, list_jobs, show_jobs
 from dagmaster.application.queries.workflows import list_workflows
 from dagmaster.application.views import Page
-from dagmaster.errors import CursorInvalid, DagmasterError, QueryInvalid
+from dagmaster.errors import CursorInvalid, QueryInvalid
 from dagmaster.http.parameters import Cursor
 from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Reach, Scope
@@ -81,16 +80,9 @@ async def change_bulk(app: App, caller: Caller, form: FormFields) -> Response:
         raise QueryInvalid("action: cancel or resume")
     if not 1 <= len(job_ids) <= MAX_BULK:
         raise QueryInvalid(f"job_id: choose 1 to {MAX_BULK} jobs")
-    problems = []
-    for job_id in job_ids:
-        try:
-            if action == "cancel":
-                await cancel_job(app, job_id, sent_by=caller.actor, wait_seconds=0.0)
-            else:
-                await resume_job(app, job_id, ResumeRequest(sent_by=caller.actor), wait_seconds=0.0)
-        except DagmasterError as error:
-            problems.append(f"{job_id}: {error}")
-    return see_other("/ui/jobs", _bulk_notice(action, len(job_ids) - len(problems), problems))
+    result = await change_jobs(app, JobAction(action), job_ids, sent_by=caller.actor)
+    problems = [f"{one.job_id}: {one.sentence}" for one in result.outcomes if not one.accepted]
+    return see_other("/ui/jobs", _bulk_notice(action, result.accepted, problems))
 
 
 def _bulk_notice(action: str, count: int, problems: list[str]) -> Notice:

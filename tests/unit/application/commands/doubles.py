@@ -18,7 +18,7 @@ from dagmaster.records.workflows import VersionRecord
 from tests.unit.application.world import FakeBlobs, FakeReadStore, an_event
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.audit_trail import AuditEntry
