@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.acceptance.fork_server import ROOT
+from tests.acceptance.fork_server import ROOT, forked_programs
 from tests.acceptance.test_readme import read_steps
 from tests.conformance.server import OLDER
 from tests.environment import without_settings
@@ -38,7 +37,7 @@ class Servers:
         assert OLDER is not None
         self.folder = folder
         (folder / "big.yaml").write_text(BIG)
-        tools = Path(sys.executable).parent
+        tools = forked_programs()
         self.env = without_settings() | {
             "PATH": f"{OLDER.parent}:{tools}:{os.environ['PATH']}",
             "PGHOST": str(folder),

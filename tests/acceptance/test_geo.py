@@ -31,6 +31,7 @@ from dagmaster.settings import Settings
 from dagmaster.testing import run_workflow
 from dagmaster.worker.lazy_services import LazyServices
 from tests.acceptance.background_process import Process
+from tests.acceptance.fork_server import run_command
 from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
@@ -216,10 +217,9 @@ def test_a_killed_worker_changes_no_pixel(tmp_path):
         assert "✘" not in done.stdout.split("checks")[1]
 
         def ask(*arguments: str) -> str:
-            command = [sys.executable, "-m", "dagmaster", *arguments]
-            return subprocess.run(
-                command, env=env, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
-            ).stdout
+            answer = run_command(*arguments, env=env, timeout=PATIENCE_SECONDS)
+            assert answer.returncode == 0, answer.stderr
+            return answer.stdout
 
         tiles = json.loads(ask("jobs", "footprints", "last"))["features"]
         assert {tile["properties"]["status"] for tile in tiles} == {"COMPLETED"}

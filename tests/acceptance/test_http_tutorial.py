@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.fork_server import ROOT
+from tests.acceptance.fork_server import ROOT, forked_programs
 from tests.acceptance.test_readme import DEV, Shell, read_steps, shell
 from tests.patience import PATIENCE_SECONDS
 
@@ -32,7 +32,7 @@ def test_the_tutorial_works_as_written(shell: Shell):
             (shell.folder / step.file).write_text(step.text)
     # One shell: what a line exports is there for the next.
     script = "\n".join(f"echo; echo '# next'\n{line}" for line in lines).replace(ADDRESS, address[0])
-    tools = Path(sys.executable).parent
+    tools = f"{forked_programs()}:{Path(sys.executable).parent}"
     done = subprocess.run(
         ["bash", "-eu", "-c", script], cwd=shell.folder, env=shell.env | {"PATH": f"{tools}:{shell.env['PATH']}"},
         capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS,

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
-from tests.acceptance.fork_server import ROOT
+from tests.acceptance.fork_server import ROOT, forked_programs
 from tests.acceptance.test_readme import read_steps
 from tests.conformance.server import OLDER, dsn_as
 from tests.environment import without_settings
@@ -43,8 +43,9 @@ def test_every_command_of_the_guide_works_as_it_is_written():
         services: list[subprocess.Popen[bytes]] = []
 
         def run(line: str) -> str:
+            path = {"PATH": f"{forked_programs()}:{env['PATH']}"}
             done = subprocess.run(
-                ["bash", "-uc", line], cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                ["bash", "-uc", line], cwd=ROOT, env=env | path, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                 check=False, timeout=PATIENCE_SECONDS,
             )  # fmt: skip
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
