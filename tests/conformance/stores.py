@@ -276,8 +276,9 @@ class PostgresWorld:
             for session in _sessions(store):
                 await session.close()
         for connection in self._connections:
-            await connection.close()
-        await release_database(self._server, self.name)
+            if connection is not self._admin:
+                await connection.close()
+        await release_database(self._server, self.name, self._admin)
 
     async def connect(self) -> asyncpg.Connection[asyncpg.Record]:
         """Return a connection besides those of the stores."""
