@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.meta.syntax_trees import syntax_tree
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -22,6 +24,8 @@ SLEEPERS: Final = {
     "unit/local/test_runner.py": "calls that a timeout does not interrupt",
 }
 """Files in which something other than a wait sleeps."""
+SHORT_LEASES: Final = {"integration/runtime/test_ownership.py": "a lease that ends, of an owner that is dead"}
+"""Files with real clocks in which a lease is short."""
 PATIENCE_SECONDS: Final = 60
 
 
@@ -29,9 +33,7 @@ PATIENCE_SECONDS: Final = 60
 def modules() -> dict[str, ast.Module]:
     """Return the modules of tests by path; a soak is measured."""
     paths = {path.relative_to(TESTS).as_posix(): path for path in sorted(TESTS.rglob("*.py"))}
-    return {
-        name: ast.parse(path.read_text(encoding="utf-8")) for name, path in paths.items() if name != "soak.py"
-    }
+    return {name: syntax_tree(path) for name, path in paths.items() if name != "soak.py"}
 
 
 def name_of(call: ast.Call) -> str:
@@ -86,6 +88,25 @@ def fixed_ports(tree: ast.AST) -> Iterator[ast.Call]:
             yield call
 
 
+def short_leases(tree: ast.AST) -> Iterator[ast.expr]:
+    """Return leases that end while a slow machine is between two steps of a test."""
+    for node in ast.walk(tree):
+        named: list[tuple[str | None, ast.expr]] = []
+        if isinstance(node, ast.Call):
+            named = [(keyword.arg, keyword.value) for keyword in node.keywords]
+        elif isinstance(node, ast.Dict):
+            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+            named = [(str(key), value) for key, value in zip(keys, node.values, strict=True)]
+        for name, value in named:
+            seconds = number(value)
+            if (
+                (name or "").endswith("lease_seconds")
+                and seconds is not None
+                and 0 < seconds < PATIENCE_SECONDS
+            ):
+                yield value
+
+
 def places(find: object, exceptions: object = ()) -> list[str]:
     assert callable(find)
     assert isinstance(exceptions, dict | tuple)
@@ -113,8 +134,15 @@ def test_a_server_chooses_its_port():
     assert places(fixed_ports) == []
 
 
-def test_the_exceptions_are_files_that_sleep():
+def test_a_lease_of_real_seconds_is_longer_than_the_patience_of_all_tests():
+    """A service that went away is made to look so: its last heartbeat is set back (`world.silence`)."""
+    others = [name for name in modules() if not name.startswith("integration/")]
+    assert places(short_leases, {**SHORT_LEASES, **dict.fromkeys(others)}) == []
+
+
+def test_the_exceptions_are_files_that_sleep_or_have_short_leases():
     assert [name for name in SLEEPERS if not [*sleeps(modules()[name])]] == []
+    assert [name for name in SHORT_LEASES if not [*short_leases(modules()[name])]] == []
 
 
 def test_each_kind_is_found():
@@ -123,6 +151,10 @@ def test_each_kind_is_found():
         "asyncio.timeout(5)\nqueue.get(timeout=2)\nevent.wait(1.5)\nnot event.wait(1.5)\nevent.wait(PATIENCE)\n"
         "socket.create_server(('127.0.0.1', 8420))\nsocket.create_server(('127.0.0.1', 0))\n"
     )
+    leases = ast.parse(
+        "serve(lease_seconds=1.0)\nupdate({'worker_lease_seconds': 3})\nserve(lease_seconds=A_LEASE)"
+    )
+    assert [value.lineno for value in short_leases(leases)] == [1, 2]
     assert [call.lineno for call in sleeps(flaky)] == [1, 2]
     assert [call.lineno for call in short_waits(flaky)] == [6, 7, 8]
     assert [call.lineno for call in fixed_ports(flaky)] == [11]

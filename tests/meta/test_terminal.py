@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.meta.syntax_trees import syntax_tree
+
 SOURCE = Path(__file__).parents[2] / "src" / "dagmaster"
 PRINTS = {
     "print", "click.echo", "click.secho", "click.style", "click.prompt", "click.confirm", "click.echo_via_pager",
@@ -28,8 +30,7 @@ def test_only_the_terminal_module_prints():
     found = {
         str(path): calls
         for file in SOURCE.rglob("*.py")
-        if str(path := file.relative_to(SOURCE)) not in ALLOWED
-        and (calls := prints(ast.parse(file.read_text(encoding="utf-8"))))
+        if str(path := file.relative_to(SOURCE)) not in ALLOWED and (calls := prints(syntax_tree(file)))
     }
     assert found == {}
 

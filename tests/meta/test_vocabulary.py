@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.meta.syntax_trees import syntax_tree
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -92,7 +94,7 @@ def words_of(path: Path) -> Iterator[tuple[int, str]]:
 
 def names_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the banned names that a Python file binds, with their lines."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(syntax_tree(path)):
         match node:
             case (
                 ast.Name(id=name, ctx=ast.Store())
