@@ -223,12 +223,12 @@ def _serve(connection: socket.socket, listener: socket.socket) -> list[str] | No
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(writer)
     while True:
-        ready = select.select([connection, listener, wakeup], [], [])[0]
+        ready = select.select([connection.fileno(), listener.fileno(), wakeup], [], [])[0]
         if wakeup in ready:
             os.read(wakeup, 4096)
             _report_ended(running)
         for each in (connection, listener):
-            if each not in ready:
+            if each.fileno() not in ready:
                 continue
             client = listener.accept()[0] if each is listener else connection
             head, fds, _, _ = socket.recv_fds(client, _LENGTH.size, _FDS)
