@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.views import RequestStatus
-from dagmaster.engine.status import JobStatus
+from dagmaster.application.views import JobStatus, RequestStatus
 from dagmaster.ui.pages.job_rows import job_path
 from dagmaster.ui.pages.list_pages import ListPage, ListQuery
 from dagmaster.ui.pages.times import Moment, moment
