@@ -131,14 +131,22 @@ class PostgresRequestReader:
 def requests_query(params: tuple[str, ...], *, is_open: bool = False) -> Query:
     """Return the query of a page of requests, with the conditions that these parameters are for."""
     texts = parts("request_list")
+    has_status = "statuses" in params
     conditions = [
         texts["equality"].replace("{column}", name) if name in _EQUALITIES else texts[name]
-        for name in (name.replace("after_at", "after") for name in params if name != "after_id")
+        for name in (name.replace("after_at", "after") for name in params)
+        if name not in ("after_id", "statuses")
     ]
-    page = texts["page"].replace("{source}", texts["open"] if is_open else texts["all"])
-    return compile_query(
-        "request_list.page", page.replace("{conditions}", " AND ".join(conditions) or "true")
-    )
+    filled = {
+        "source": texts["open"] if is_open else texts["all"],
+        "conditions": " AND ".join(conditions) or "true",
+        "first": "" if has_status else texts["first"],
+        "shown": texts["statuses"] if has_status else "true",
+    }
+    text = texts["page"]
+    for name, part in filled.items():
+        text = text.replace(f"{{{name}}}", part)
+    return compile_query("request_list.page", text)
 
 
 def _quota_exceeded(now: float) -> RequestQuotaExceeded:

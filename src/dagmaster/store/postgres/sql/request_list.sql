@@ -6,9 +6,10 @@ SELECT r.request_id::text AS request_id, r.status, r.tenant, r.workflow_id, r.pl
        r.submitted_by, r.priority, r.idempotency_key, r.callback_url, r.job_id, r.error AS rejection, r.sandbox IS NOT NULL AS is_sandbox,
        extract(epoch FROM r.created_at)::float8 AS submitted_at, r.completed_at
 FROM (SELECT r.*, {@request_status} AS status, {@request_end} AS completed_at
-      FROM {source}
+      -- Limited before the jobs are looked up, unless the status decides: the planner underestimates a tenant's rows.
+      FROM (SELECT r.* FROM {source} WHERE {conditions} ORDER BY r.created_at DESC, r.request_id DESC {first}) AS r
       LEFT JOIN LATERAL (SELECT j.status, j.finished_at FROM dag_jobs j WHERE j.id = r.job_id LIMIT 1) j ON true) AS r
-WHERE {conditions}
+WHERE {shown}
 ORDER BY r.created_at DESC, r.request_id DESC
 LIMIT :limit::integer
 
@@ -21,6 +22,10 @@ dag_api_requests r
 (SELECT r.* FROM dag_jobs o JOIN dag_api_requests r ON r.job_id = o.id WHERE o.status IN ('PENDING', 'RUNNING')
  UNION ALL
  SELECT r.* FROM dag_api_requests r WHERE r.state = 'sandbox' AND r.created_at > clock() - interval '1 minute') AS r
+
+-- name: first
+-- As many as the page has.
+LIMIT :limit::integer
 
 -- name: statuses
 -- Only with one of these statuses.
