@@ -32,6 +32,7 @@ from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
+from dagmaster.store.memory.tenant_store import MemoryTenantStore
 from dagmaster.store.postgres import schema_version
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ async def _measure(dsn: str, jobs: int) -> list[Row]:
             application=application,
             keys=MemoryApiKeyStore(),
             admin=admin,
+            tenants=MemoryTenantStore(),
             remote_tasks=RemoteTasks(
                 MemoryRemoteWorkers(MemoryDatabase()), application.blobs, lambda _name: None, 6.0
             ),

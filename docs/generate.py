@@ -57,6 +57,7 @@ from dagmaster.store.memory.read_store import MemoryReadStore
 from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 from dagmaster.store.memory.reusable_results import MemoryReusableResults
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
+from dagmaster.store.memory.tenant_store import MemoryTenantStore
 from dagmaster.telemetry.prometheus import METRICS
 from dagmaster.ui.site import page_scopes
 
@@ -116,6 +117,7 @@ def _openapi() -> dict[str, Any]:
             changes=MemoryAuditTrail(),
             outputs=database.blobs,
         ),
+        tenants=MemoryTenantStore(),
         remote_tasks=RemoteTasks(
             MemoryRemoteWorkers(database), database.blobs, lambda _name: None, lease_seconds=6.0
         ),

@@ -29,6 +29,7 @@ from dagmaster.store.memory.read_store import MemoryReadStore
 from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.store.postgres.client_store import PostgresClientStore
+from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from dagmaster.store.postgres.remote_workers import PostgresRemoteWorkers
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.orchestrator_store import OrchestratorStore
     from dagmaster.ports.read_store import ReadStore
     from dagmaster.ports.remote_workers import RemoteWorkers
-    from dagmaster.store.postgres.connection import Connection
 
 
 IN_POSTGRES = pytest.mark.parametrize("world", ["postgres", "older postgres"], indirect=True)
@@ -417,6 +417,7 @@ class PostgresWorld:
 
     async def disconnect_worker(self, worker: WorkerStore) -> None:
         assert isinstance(worker, PostgresWorkerStore)
+        assert isinstance(worker._tasks, Connection)
         connection = worker._tasks._connection
         assert connection is not None
         connection.terminate()
@@ -455,9 +456,10 @@ def _sessions(
     if isinstance(store, PostgresRemoteWorkers):
         return list(store.connections.all)
     if isinstance(store, PostgresReadStore):
-        return [*store.pool.connections, *store.feed_pool.connections, store.subscriptions.listener]
+        pools = store.connections, store.feed_connections
+        return [*(one for pool in pools for one in pool.connections), store.subscriptions.listener]
     if isinstance(store, PostgresClientStore):
-        return [store.session]
+        return [store.connection]
     if isinstance(store, PostgresOrchestratorStore):
         return list(store.sessions)
     return list(store.sessions)

@@ -42,7 +42,9 @@ def test_a_new_database_is_migrated_over_http_with_the_key_of_the_settings(dsn, 
         for method, path in (("GET", "invariants"), ("POST", "metrics/rebuild")):
             refused = await http.request(method, f"/api/v1/admin/{path}")
             assert (refused.status_code, refused.json()["code"]) == (503, "schema_version_mismatch")
-        assert (await http.get("/readyz")).json()["failing"] == ["schema", "secrets_key", "orchestrators"]
+        assert (await http.get("/readyz")).json()["failing"] == [
+            *("schema", "tenants", "secrets_key", "orchestrators"),
+        ]
         migrated = (await http.post("/api/v1/admin/migrate")).json()
         assert (migrated["version"], migrated["is_usable"]) == (schema_version.HEAD, True)
         key = (await http.post("/api/v1/keys", json={"name": "ci", "scopes": ["read"]})).json()["key"]

@@ -224,8 +224,8 @@ def test_the_tasks_of_a_worker_that_went_away_run_elsewhere(dsn, tmp_path):
             _, url = await fleet.server()
             async with fleet.http(url) as http:
                 body = {"handlers": [{"name": "shout"}], "queues": ["edge"]}
-                silent = (await call(http, "workers", **body)).json()["worker_id"]
                 job_id = await submit(http)
+                silent = (await call(http, "workers", **body)).json()["worker_id"]
                 (lost,) = (await call(http, "tasks/claim", worker_id=silent, wait_seconds=30)).json()["tasks"]
                 await expire(dsn, silent)
 

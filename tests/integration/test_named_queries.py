@@ -326,7 +326,12 @@ def job_queries() -> Iterator[Query]:
     yield newest_jobs_query()
     fields = [field.name for field in dataclasses.fields(JobFilter) if field.name != "statuses"]
     alone = [JobFilter(**{name: getattr(FULL_JOB_FILTER, name)}) for name in fields]
-    more = (JobFilter(submitted_by=""), FULL_JOB_FILTER, replace(FULL_JOB_FILTER, text="a"))
+    more = (
+        JobFilter(submitted_by=""),
+        JobFilter(tenant="default"),
+        FULL_JOB_FILTER,
+        replace(FULL_JOB_FILTER, text="a"),
+    )
     for job_filter in (JobFilter(), *alone, *more):
         for statuses in (
             frozenset(),

@@ -196,9 +196,11 @@ async def test_entries_of_an_actor_or_an_object_are_found_by_an_index(world):
     assert len(await trail.entries(AuditFilter(), limit=BATCH)) == BATCH
     # Its connection is open now.
     plans = Plans(world)
-    await plans.watch_sessions(trail.pool.connections)
+    await plans.watch_sessions(trail.connections.connections)
     filters = AuditFilter(actor="ada"), AuditFilter(object_kind="job", object_id="old"), AuditFilter()
     assert [len(await trail.entries(one, after=(10**9,), limit=BATCH)) for one in filters] == [5, 5, BATCH]
+    # The transaction of the last read has ended.
+    await trail.connections.connections[0].open()
     assert len(plans.texts) == len(filters)
     assert plans.large() == {}
     await trail.close()

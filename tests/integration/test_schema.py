@@ -20,6 +20,7 @@ from dagmaster.errors import DatabaseReadOnly, DatabaseUnavailable, SchemaVersio
 from dagmaster.local.memory_services import memory_services
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.job_columns import Use, column_names
+from dagmaster.ports.tenants import Isolation
 from dagmaster.sdk.handler_registry import Registry
 from dagmaster.settings import load_settings
 from dagmaster.store.embedded.server import EmbeddedPostgres
@@ -356,6 +357,9 @@ def test_a_database_that_accepts_no_changes_is_called_a_standby(empty):
     class Schema:
         async def state(self) -> Any:
             return state
+
+        async def isolation(self) -> Isolation:
+            return Isolation()
 
     view = asyncio.run(HealthMonitor(memory_services(Registry()).application, Schema()).check_readiness())  # type: ignore[arg-type]
     assert (view.is_ready, "database" in view.failing) == (False, True)

@@ -19,6 +19,7 @@ from dagmaster.adapters.oidc_issuer import IssuerClient, secure_address
 from dagmaster.errors import IssuerUnavailable, TokenRejected
 from dagmaster.ports.api_keys import SUBJECT_PREFIX, Caller, Namespace, Scope
 from dagmaster.ports.default_settings import OIDC_LEEWAY_SECONDS, OIDC_NAME_CLAIM, OIDC_SCOPES_CLAIM
+from dagmaster.ports.tenants import DEFAULT_TENANT, is_tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,6 +63,8 @@ class OidcConfig:
     scope_map: Mapping[str, frozenset[Scope]] = field(default_factory=dict)
     """What a value of the claim allows. Empty: values are the names of scopes."""
     leeway_seconds: float = OIDC_LEEWAY_SECONDS
+    tenant_claim: str | None = None
+    """The claim with the tenant of the caller. None: all callers are of the installation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,17 @@ class OidcVerifier:
             scopes=scopes,
             namespace=Namespace.OIDC,
             expires_at=claims["exp"],
+            tenant=self._tenant(claims),
         )
+
+    def _tenant(self, claims: Mapping[str, Any]) -> str:
+        claim = self._config.tenant_claim
+        if claim is None:
+            return DEFAULT_TENANT
+        tenant = claims.get(claim)
+        if not (isinstance(tenant, str) and is_tenant(tenant)):
+            raise TokenRejected(f"the token has no tenant: its claim {claim!r} is not the name of one")
+        return tenant
 
     def _scopes(self, value: object) -> frozenset[Scope]:
         values = value.split() if isinstance(value, str) else value

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dagmaster.application.api_keys import allows
 from dagmaster.errors import KeyNarrowed, ScopeMissing
 from dagmaster.ports.api_keys import Reach, Scope
+from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
@@ -31,7 +32,11 @@ def admit(caller: Caller, scope: Scope, reach: Reach) -> Caller:
         if not (scope is Scope.READ and Scope.SUBMIT in caller.scopes and reach in OWN_READS):
             raise scope_missing(caller, scope)
         caller = replace(caller, limits=replace(caller.limits, is_own=True))
-    if caller.limits.is_own and reach is Reach.ALL:
+    if reach is Reach.INSTALLATION and caller.tenant != DEFAULT_TENANT:
+        raise KeyNarrowed(
+            f"{caller.name} belongs to the tenant {caller.tenant}, and this is about the installation"
+        )
+    if caller.limits.is_own and reach in (Reach.ALL, Reach.INSTALLATION):
         raise KeyNarrowed(f"{caller.name} reaches only jobs that it submitted, and this is about all jobs")
     return caller
 
@@ -56,6 +61,15 @@ def check_workflow(caller: Caller | None, workflow_id: str) -> None:
             f"this key may not submit the workflow {workflow_id!r}; it may submit:"
             f" {format_list(sorted(allowed))}"
         )
+
+
+def tenant_for(caller: Caller, tenant: str | None) -> str:
+    """Return the tenant of a key that a caller makes; raise `KeyNarrowed` if it may not."""
+    if tenant is None or tenant == caller.tenant:
+        return caller.tenant
+    if not caller.is_installation_admin:
+        raise KeyNarrowed(f"{caller.name} belongs to the tenant {caller.tenant}, and makes no key of another")
+    return tenant
 
 
 def reaches(caller: Caller | None, submitted_by: str) -> bool:

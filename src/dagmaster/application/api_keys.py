@@ -15,6 +15,7 @@ from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
 from dagmaster.errors import ApiKeyInvalid, ApiKeyNotFound, ApiKeyRejected
 from dagmaster.ports.api_keys import ApiKeyRecord, KeyLimits, Namespace, Scope
+from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.records.page import Page
 from dagmaster.text_format import format_rfc3339
 
@@ -35,7 +36,7 @@ MAX_OVERLAP_HOURS: Final = 720.0
 _KEY: Final = re.compile(r"dm_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
 
 
-async def create_key(
+async def create_key(  # noqa: PLR0913 - what a key may have
     keys: ApiKeyStore,
     name: str,
     scopes: Collection[Scope],
@@ -45,17 +46,19 @@ async def create_key(
     days: float | None = None,
     limits: KeyLimits = NO_LIMITS,
     is_sandbox: bool = False,
+    tenant: str = DEFAULT_TENANT,
 ) -> NewApiKeyView:
     """Create a key for a caller; `days`: how long it is valid; `limits`: what it is narrowed to.
 
-    `is_sandbox`: its requests are played, and start nothing.
+    `is_sandbox`: its requests are played, and start nothing. `tenant`: whose jobs it submits and sees. Raise
+    `TenantNotFound`.
     """
     _check_limits(limits, scopes)
     if is_sandbox and not {Scope.SUBMIT, Scope.READ}.issuperset(scopes):
         raise ApiKeyInvalid("a sandbox key has no other scopes than submit and read")
     record, key = _make_key(name, scopes, created_by=origin.actor, now=now, days=days)
     namespace = Namespace.SANDBOX if is_sandbox else Namespace.KEY
-    record = replace(record, limits=limits, namespace=namespace)
+    record = replace(record, limits=limits, namespace=namespace, tenant=tenant)
     await _store(keys, record, key, origin)
     return _new_view(record, key)
 
@@ -154,7 +157,7 @@ async def rotate_key(
         raise ApiKeyNotFound(f"there is no valid key {key_id[:40]!r}; `dagmaster keys list` shows all")
     days = None if old.expires_at is None else (old.expires_at - old.created_at) / 86_400
     record, key = _make_key(old.name, old.scopes, created_by=origin.actor, now=now, days=days)
-    record = replace(record, limits=old.limits, namespace=old.namespace)
+    record = replace(record, limits=old.limits, namespace=old.namespace, tenant=old.tenant)
     change = {**_audited(record), "replaces": old.key_id, "overlap_hours": overlap_hours}
     entry = origin.entry("key.rotate", "key", record.key_id, change)
     await keys.rotate(old.key_id, now + overlap_hours * 3_600, record, digest_of(key), audit=[entry])
@@ -206,6 +209,8 @@ def _audited(record: ApiKeyRecord) -> dict[str, JsonValue]:
         "scopes": [*sorted(record.scopes)],
         "expires_at": expires_at,
     }
+    if record.tenant != DEFAULT_TENANT:
+        document["tenant"] = record.tenant
     return document | ({"narrowed_to": _shown_limits(record)} if record.limits else {})
 
 

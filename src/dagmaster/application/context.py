@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.application.checks import LocalChecks
 from dagmaster.orchestrator.graph_cache import GraphCache, OutlineCache
 from dagmaster.ports.secret_vault import ClosedVault
+from dagmaster.ports.tenants import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,6 +55,8 @@ class Application:
     """Makes up a result of a graph for a sandbox: see `simulation.sample_results`."""
     own_turns: Callable[[str], AbstractAsyncContextManager[None]] | None = None
     """Decides about one job in this process until it is left, for a job that nobody else would own."""
+    _views: dict[str, Application] = field(init=False, compare=False, repr=False)
+    """The views of tenants, of which there are few."""
     graphs: GraphCache = field(init=False, compare=False, repr=False)
     """Compiled graphs. A stored graph never changes, so each is compiled once."""
     outlines: OutlineCache = field(init=False, compare=False, repr=False)
@@ -64,15 +67,36 @@ class Application:
 
     def __post_init__(self) -> None:
         read, added = self.read, self.read.added_nodes
+        object.__setattr__(self, "_views", {})
         object.__setattr__(self, "graphs", GraphCache(read, added=added))
         object.__setattr__(self, "outlines", OutlineCache(read, self.limits, added))
         object.__setattr__(
             self, "explained_outlines", OutlineCache(read, self.limits, added, with_conditions=True)
         )
 
+    @property
+    def tenant(self) -> str:
+        """Return whose what is stored now is."""
+        return DEFAULT_TENANT if self.caller is None else self.caller.tenant
+
+    def for_tenant(self, tenant: str) -> Application:
+        """Return the same application, with its caches, that sees and changes only what a tenant may."""
+        view = self._views.get(tenant)
+        if view is None:
+            view = self._views[tenant] = copy.copy(self)
+            object.__setattr__(view, "read", self.read.for_tenant(tenant))
+            object.__setattr__(view, "client", self.client.for_tenant(tenant))
+            object.__setattr__(view, "results", self.results.for_tenant(tenant))
+            object.__setattr__(view, "origin", None)
+            object.__setattr__(view, "caller", None)
+        return view
+
     def on_behalf_of(self, origin: ChangeOrigin, caller: Caller | None = None) -> Application:
-        """Return the same application, with its caches, for the requests of one caller."""
-        same = copy.copy(self)
+        """Return the same application, with its caches, for the requests of one caller.
+
+        It sees what the caller's tenant sees. Without a caller, which has a connection, it sees the same.
+        """
+        same = copy.copy(self if caller is None else self.for_tenant(caller.sees))
         object.__setattr__(same, "origin", origin)
         object.__setattr__(same, "caller", caller)
         object.__setattr__(same, "checks", self.checks.on_behalf_of(origin.actor))

@@ -62,7 +62,7 @@ async def submit_graph(app: Application, request: GraphJobRequest) -> SubmitResu
         app.client, await app.client.lease_ids(), app.origin, env=app.env, vault=app.vault
     )
     options = {name: getattr(request, name) for name in OPTION_NAMES}
-    job = await submitter.make_job(in_trace(JobRequest(**options)), graph)
+    job = await submitter.make_job(in_trace(JobRequest(**(options | {"tenant": app.tenant}))), graph)
     if job.idempotency_key is not None:
         # The same graph, built again, has other ids.
         job = replace(job, body_hash=_hash_rows(job.body_hash or "", rows))

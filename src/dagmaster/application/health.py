@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.ports.schema_admin import SchemaAdmin, SchemaState
+    from dagmaster.ports.tenants import Isolation
     from dagmaster.records.fleet import (
         FleetRecord,
         OrchestratorRecord,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     )
     from dagmaster.records.system import SystemRecord
 
-READY_PARTS: Final = ("database", "schema", "secrets_key", "orchestrators")
+READY_PARTS: Final = ("database", "schema", "tenants", "secrets_key", "orchestrators")
 """What a submitted job needs in order to be stored, also with secret inputs, and decided."""
 ANSWER_SECONDS: Final = 3.0
 """How long the database may take to say what services and keys there are."""
@@ -46,7 +47,7 @@ MIN_DISK_BYTES: Final = 256 * 1024 * 1024
 MIN_MEMORY_SHARE: Final = 0.03
 _READ_ONLY: Final = "read-only: this is a standby, or a server that is set to read-only"
 _Part = tuple[str, HealthState, str]
-_FLEET_PARTS: Final = ("orchestrators", "workers", "queues", "stale_tasks", "secrets_key")
+_FLEET_PARTS: Final = ("tenants", "orchestrators", "workers", "queues", "stale_tasks", "secrets_key")
 
 
 class HealthMonitor:
@@ -131,7 +132,8 @@ class HealthMonitor:
             return [*parts, *_unknown(*_FLEET_PARTS)]
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                checked = [*parts, *await check_services(), await self._check_secrets_key()]
+                isolation = _check_isolation(await self._schema.isolation())
+                checked = [*parts, isolation, *await check_services(), await self._check_secrets_key()]
         except DagmasterError as error:
             return [("database", _BAD, error.code), parts[1], *_unknown(*_FLEET_PARTS)]
         except TimeoutError:
@@ -176,6 +178,13 @@ def _check_schema(schema: SchemaState) -> _Part:
         return "schema", _OK, f"version {schema.version}"
     version, needed = schema.version or "none", schema.newest_version
     return "schema", _BAD, f"version {version}, this code needs {needed}: run `dagmaster migrate`"
+
+
+def _check_isolation(isolation: Isolation) -> _Part:
+    """Return the part of tenants: with one alone there is nobody to keep apart."""
+    if isolation.is_enforced:
+        return "tenants", _OK, "kept apart by the database"
+    return "tenants", _OK if isolation.is_safe else _BAD, isolation.problem
 
 
 def _services_part(name: str, claiming: int, draining: int) -> _Part:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.job_deltas import DeltaReader, JobContext, finish
-from dagmaster.application.job_lookup import SHOWN_BYTES, find_job
+from dagmaster.application.job_lookup import SHOWN_BYTES
 from dagmaster.application.job_snapshot import load_snapshot
 from dagmaster.application.queries.job_detail import detail_view
 from dagmaster.application.stream_messages import (
@@ -101,9 +101,6 @@ class JobStreams:
         self._due: set[Reader] = set()
         self._wakeup = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
-
-    async def find(self, job_id: str | None) -> JobRecord:
-        return await find_job(self._app, job_id)
 
     async def stream(self, record: JobRecord, after: int | None = None) -> AsyncGenerator[StreamMessage]:
         """Yield a job as a snapshot and deltas until it ends; with `after`, only deltas after a number."""

@@ -100,7 +100,14 @@ class RemoteTasks:
     vault: SecretVault = field(default_factory=ClosedVault)
     shipped: frozenset[str] = frozenset()
     _polls: set[asyncio.Event] = field(default_factory=set)
-    _is_stopping: bool = False
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _views: dict[str, RemoteTasks] = field(default_factory=dict)
+
+    def for_tenant(self, tenant: str) -> RemoteTasks:
+        """Return the same for the workers of a tenant, which claim its tasks alone."""
+        if tenant not in self._views:
+            self._views[tenant] = replace(self, workers=self.workers.for_tenant(tenant))
+        return self._views[tenant]
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -108,7 +115,7 @@ class RemoteTasks:
 
     def stop(self) -> None:
         """End all requests that wait for tasks: the server stops."""
-        self._is_stopping = True
+        self._stopping.set()
         for wakeup in self._polls:
             wakeup.set()
 
@@ -217,7 +224,7 @@ class RemoteTasks:
                     return None, answer
 
     def _is_over(self, deadline: float) -> bool:
-        return self._is_stopping or loop_time() >= deadline
+        return self._stopping.is_set() or loop_time() >= deadline
 
     async def _renew_listed(self, worker: RemoteWorker, request: ClaimRequest) -> HeartbeatAnswer:
         await worker.refresh_handlers()

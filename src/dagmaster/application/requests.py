@@ -31,7 +31,7 @@ from dagmaster.errors import (
     InputsInvalid,
     PlatformRefsInvalid,
     Problem,
-    RequestQuotaExceeded,
+    RateLimitExceeded,
     RequestRejected,
     StatementFailed,
     SubmissionRejected,
@@ -74,7 +74,7 @@ async def submit_requests(app: Application, bodies: Sequence[RequestBody]) -> li
     for answer in answers:
         if isinstance(answer, Exception) and (
             not isinstance(answer, DagmasterError)
-            or (answer.category in _FATAL and not isinstance(answer, RequestQuotaExceeded))
+            or (answer.category in _FATAL and not isinstance(answer, RateLimitExceeded))
         ):
             raise answer
     return [_outcome(body, answer) for body, answer in zip(bodies, answers, strict=True)]
@@ -285,7 +285,7 @@ def _stored_error(error: DagmasterError) -> JsonObject:
 async def _store_all(app: Application, ready: Sequence[_Ready]) -> list[RequestResult | Exception]:
     try:
         return await _store(app, ready)
-    except (StatementFailed, RequestQuotaExceeded) as error:
+    except (StatementFailed, RateLimitExceeded) as error:
         if len(ready) == 1:
             return [error]
     # Nothing of it was stored. Only the requests that the database rejects shall fail.

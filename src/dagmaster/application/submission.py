@@ -14,7 +14,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.application.access import check_workflow
-from dagmaster.application.batching import Batcher
 from dagmaster.application.checks import accept_slowly
 from dagmaster.application.views.results import SubmitOutcome, SubmitResult
 from dagmaster.application.workflow_lookup import find_published_graph
@@ -25,7 +24,7 @@ from dagmaster.errors import (
     Category,
     DagmasterError,
     IdempotencyConflict,
-    StatementFailed,
+    JobQuotaExceeded,
     SubmissionRejected,
 )
 from dagmaster.ports.job_options import (
@@ -114,54 +113,10 @@ class JobRequest(JobOptions):
 async def submit_job(app: Application, request: JobRequest) -> SubmitResult:
     """Store one job; return the existing one if its idempotency key was used for the same request before."""
     with traces.span("submit", jobs=1):
-        (answer,) = await _store(app, await prepare_all(app, [(in_trace(request), app.origin, app.caller)]))
+        (answer,) = await store(app, await prepare_all(app, [(in_trace(request), app.origin, app.caller)]))
     if isinstance(answer, Exception):
         raise answer
     return answer
-
-
-class SubmissionQueue:
-    """Stores the jobs of many callers: those that arrive while others are stored share the next statement.
-
-    Each caller still waits until its job is on disk. With a commit for each job, on one connection, 32
-    callers of a server completed 0.18 of the jobs of 32 direct clients; in this way, and without threads for
-    the dependencies of routes, 0.85 (bench/http.py, 2026-11).
-    """
-
-    def __init__(self, app: Application) -> None:
-        self._app = app
-        self._batcher = Batcher(self._submit, max_size=MAX_BATCH)
-
-    async def submit(
-        self, request: JobRequest, origin: ChangeOrigin | None = None, caller: Caller | None = None
-    ) -> SubmitResult:
-        """Store one job, as `submit_job` does, on behalf of a caller."""
-        with traces.span("submit", jobs=1):
-            answer = await self._batcher.run((in_trace(request), origin, caller))
-            if isinstance(answer, CheckStopped):
-                # Outside of the batch, which others wait for.
-                answer = await self._batcher.run(
-                    (in_trace(await _accept(self._app, request)), origin, caller)
-                )
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    async def _submit(self, orders: Sequence[Order]) -> list[SubmitResult | Exception]:
-        prepared = await _prepare(self._app, orders)
-        try:
-            return await _store(self._app, prepared)
-        except StatementFailed:
-            if len(orders) == 1:
-                raise
-        # Nothing of it was stored. Only the request that the database rejects shall fail.
-        return [one if isinstance(one, Exception) else await self._store_alone(one) for one in prepared]
-
-    async def _store_alone(self, one: PreparedJob) -> SubmitResult | Exception:
-        try:
-            return (await _store(self._app, [one]))[0]
-        except Exception as error:  # noqa: BLE001 - it is raised to its caller; those before are stored
-            return error
 
 
 async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[SubmitResult]:
@@ -178,7 +133,7 @@ async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[
         for one in prepared:
             if isinstance(one, Exception):
                 _raise_fatal(one)
-        answers = await _store(app, prepared)
+        answers = await store_within_quota(app, prepared)
     return [_to_result(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
 
@@ -197,12 +152,14 @@ class PreparedJob(NamedTuple):
 
 async def prepare_all(app: Application, orders: Sequence[Order]) -> list[PreparedJob | Exception]:
     """Make the jobs of orders, also of those whose inputs take long to check."""
-    prepared = await _prepare(app, orders)
+    prepared = await prepare(app, orders)
     for position, one in enumerate(prepared):
         if isinstance(one, CheckStopped):
             request, origin, caller = orders[position]
             try:
-                (prepared[position],) = await _prepare(app, [(await _accept(app, request), origin, caller)])
+                (prepared[position],) = await prepare(
+                    app, [(await accept_apart(app, request), origin, caller)]
+                )
             except DagmasterError as error:
                 if error.category is Category.UNAVAILABLE:
                     raise
@@ -210,14 +167,14 @@ async def prepare_all(app: Application, orders: Sequence[Order]) -> list[Prepare
     return prepared
 
 
-async def _accept(app: Application, request: JobRequest) -> JobRequest:
+async def accept_apart(app: Application, request: JobRequest) -> JobRequest:
     """Return a request whose inputs are checked, where a check can be stopped; raise `InputsInvalid`."""
     graph = request.graph or await find_published_graph(app, request.workflow_id, request.version)
     inputs = await accept_slowly(app.checks, graph, request.values_for(graph))
     return replace(request, accepted=(graph.content_hash, inputs))
 
 
-async def _prepare(app: Application, orders: Sequence[Order]) -> list[PreparedJob | Exception]:
+async def prepare(app: Application, orders: Sequence[Order]) -> list[PreparedJob | Exception]:
     """Make the jobs of orders.
 
     An error of one is its answer, and so is that its check takes longer than the event loop has time for;
@@ -232,7 +189,7 @@ async def _prepare(app: Application, orders: Sequence[Order]) -> list[PreparedJo
         try:
             check_workflow(caller, request.workflow_id if request.graph is None else "")
             graph = request.graph or await published.get(request.workflow_id, request.version)
-            job = await submitter.make_job(request, graph, budget)
+            job = await submitter.make_job(_of_caller(request, caller), graph, budget)
             for stored in () if request.graph is None else (request.graph, *request.child_graphs):
                 await submitter.store_graph(stored)
             prepared.append(PreparedJob(job, audit_entries([job], origin)))
@@ -244,7 +201,37 @@ async def _prepare(app: Application, orders: Sequence[Order]) -> list[PreparedJo
     return prepared
 
 
-async def _store(
+async def store_within_quota(
+    app: Application, prepared: Sequence[PreparedJob | Exception]
+) -> list[SubmitResult | Exception]:
+    try:
+        return await store(app, prepared)
+    except JobQuotaExceeded:
+        return await store_each(app, prepared)
+
+
+async def store_each(
+    app: Application, prepared: Sequence[PreparedJob | Exception]
+) -> list[SubmitResult | Exception]:
+    """Store jobs one by one: nothing of them was stored, and only those that are rejected shall fail."""
+    return [one if isinstance(one, Exception) else await _store_alone(app, one) for one in prepared]
+
+
+async def _store_alone(app: Application, one: PreparedJob) -> SubmitResult | Exception:
+    try:
+        return (await store(app, [one]))[0]
+    except Exception as error:  # noqa: BLE001 - it is raised to its caller; those before are stored
+        return error
+
+
+def _of_caller(request: JobRequest, caller: Caller | None) -> JobRequest:
+    """Return a request for a job of the caller's tenant."""
+    if caller is None or caller.tenant == request.tenant:
+        return request
+    return replace(request, tenant=caller.tenant)
+
+
+async def store(
     app: Application, prepared: Sequence[PreparedJob | Exception]
 ) -> list[SubmitResult | Exception]:
     """Store the jobs in one statement; return an answer for each."""

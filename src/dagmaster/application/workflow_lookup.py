@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 _KNOWN_WORKFLOWS: Final = 1_000
 
 
-async def load_versions(app: Application, workflow_id: str) -> list[VersionRecord]:
-    """Return all versions of a workflow, oldest first; raise `WorkflowNotFound` if it is not published."""
-    versions = await app.read.versions(workflow_id)
+async def load_versions(app: Application, workflow_id: str, *, is_own: bool = False) -> list[VersionRecord]:
+    """Return all versions of a workflow, oldest first; raise `WorkflowNotFound` if it is not published.
+
+    `is_own`: by the caller's tenant itself.
+    """
+    versions = await app.read.versions(workflow_id, is_own=is_own)
     if not versions:
         raise await workflow_not_found(app, workflow_id)
     return versions

@@ -173,8 +173,12 @@ async def wire_application(
     client: ClientStore,
     default_queue: str | None = None,
     checks_schema: bool = False,
+    tenant: str | None = None,
 ) -> AsyncIterator[Application]:
-    """Wire the application layer around a client store. `blob_dir`: the directory of large outputs."""
+    """Wire the application layer around a client store. `blob_dir`: the directory of large outputs.
+
+    `tenant`: whose rows it sees before it is asked on behalf of a caller, if the role depends on that.
+    """
     from dagmaster.application.context import Application
     from dagmaster.store.postgres import schema_version
     from dagmaster.store.postgres.connection import Connection
@@ -195,12 +199,13 @@ async def wire_application(
             await schema_version.require_current_of(read.pool)
         connection = Connection(config, "dagmaster dry run")
         stack.push_async_callback(connection.close)
+        results = PostgresReusableResults(
+            connection, blobs, lease_seconds=lease, worker_lease_seconds=worker_lease
+        )
         yield Application(
-            read=read,
-            client=client,
-            results=PostgresReusableResults(
-                connection, blobs, lease_seconds=lease, worker_lease_seconds=worker_lease
-            ),
+            read=read if tenant is None else read.for_tenant(tenant),
+            client=client if tenant is None else client.for_tenant(tenant),
+            results=results if tenant is None else results.for_tenant(tenant),
             blobs=blobs,
             env=allowed_env(settings),
             default_queue=default_queue,

@@ -26,6 +26,7 @@ async def open_database_admin(
 ) -> AsyncIterator[DatabaseAdmin]:
     """Open what administration works with. It connects when it is first used, whatever the schema is."""
     from dagmaster.application.database_admin import DatabaseAdmin
+    from dagmaster.ports.tenants import ALL_TENANTS
     from dagmaster.store.postgres.audit import PostgresInvariantAuditor
     from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
     from dagmaster.store.postgres.metric_rollups import PostgresMetricRebuilder
@@ -45,7 +46,7 @@ async def open_database_admin(
             schema=PostgresSchemaAdmin(config),
             auditor=auditor,
             metrics=metrics,
-            changes=trail,
+            changes=trail if config.role is None else trail.for_tenant(ALL_TENANTS),
             outputs=outputs,
         )
 

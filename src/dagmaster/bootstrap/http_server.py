@@ -9,14 +9,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from dagmaster.bootstrap import ensure_schema, large_outputs, secret, wire_application
+from dagmaster.bootstrap import (
+    ensure_schema,
+    large_outputs,
+    secret,
+    wire_application,
+)
 from dagmaster.bootstrap.database_admin import open_database_admin
+from dagmaster.bootstrap.serving import serving_config
 from dagmaster.bootstrap.shipped_handlers import shipped_names
 from dagmaster.client.system import current_user
 from dagmaster.errors import ApiKeyRejected, SettingsInvalid
 from dagmaster.host.atomic_files import write_private
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.ports.tenants import ALL_TENANTS
 
 if TYPE_CHECKING:
     import pathlib
@@ -28,12 +35,16 @@ if TYPE_CHECKING:
     from dagmaster.adapters.oidc import OidcVerifier
     from dagmaster.adapters.oidc_login import OidcLogin
     from dagmaster.adapters.storage.router import ObjectStorage
+    from dagmaster.application.context import Application
+    from dagmaster.application.remote_tasks import RemoteTasks
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.http.rate_limits import RateLimiter
     from dagmaster.http.server import HttpServer
     from dagmaster.ports.api_keys import ApiKeyStore
     from dagmaster.ports.audit_trail import AuditTrail
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.ports.remote_workers import RemoteWorkers
+    from dagmaster.ports.tenants import TenantStore
     from dagmaster.settings import Settings
     from dagmaster.telemetry.prometheus import ProcessMetrics
 
@@ -47,6 +58,17 @@ async def open_keys(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIt
         keys = PostgresApiKeyStore(config)
         stack.push_async_callback(keys.close)
         yield keys
+
+
+@contextlib.asynccontextmanager
+async def open_tenants(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIterator[TenantStore]:
+    from dagmaster.store.postgres.tenant_store import PostgresTenantStore
+
+    await ensure_schema(config, migrate=migrate)
+    async with contextlib.AsyncExitStack() as stack:
+        tenants = PostgresTenantStore(config)
+        stack.push_async_callback(tenants.close)
+        yield tenants
 
 
 @contextlib.asynccontextmanager
@@ -120,6 +142,7 @@ def make_token_verifier(settings: Settings) -> OidcVerifier | None:
             scopes_claim=settings.oidc_scopes_claim,
             scope_map={value: frozenset(map(Scope, names.split("+"))) for value, names in pairs},
             leeway_seconds=settings.oidc_leeway_seconds,
+            tenant_claim=settings.oidc_tenant_claim,
         )
     )
 
@@ -191,6 +214,28 @@ def _sample_result(*arguments: Any) -> Any:
     return sample_result(*arguments)
 
 
+def make_remote_tasks(workers: RemoteWorkers, application: Application, settings: Settings) -> RemoteTasks:
+    """Wire the tasks of workers that speak HTTP."""
+    from dagmaster.application.remote_tasks import RemoteTasks
+    from dagmaster.application.worker_admission import WorkerQuotas
+
+    quotas = WorkerQuotas(
+        workers=settings.workers_per_key,
+        queues=settings.queues_per_key,
+        handlers=settings.handlers_per_key,
+    )
+    lease_seconds = settings.worker_lease_seconds
+    return RemoteTasks(
+        workers,
+        application.blobs,
+        secret,
+        lease_seconds,
+        quotas,
+        vault=application.vault,
+        shipped=shipped_names(),
+    )
+
+
 class ServerService:
     """The HTTP API and the web page on one database, as a service.
 
@@ -225,8 +270,6 @@ class ServerService:
         self._is_stopped = False
 
     async def run(self) -> None:
-        from dagmaster.application.remote_tasks import RemoteTasks
-        from dagmaster.application.worker_admission import WorkerQuotas
         from dagmaster.host.check_processes import CheckProcesses
         from dagmaster.host.system_load import SystemProbe
         from dagmaster.http.app import create_app
@@ -235,33 +278,35 @@ class ServerService:
         from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
         from dagmaster.store.postgres.client_store import PostgresClientStore
         from dagmaster.store.postgres.remote_workers import PostgresRemoteWorkers
+        from dagmaster.store.postgres.tenant_store import PostgresTenantStore
         from dagmaster.telemetry.prometheus import ProcessMetrics
         from dagmaster.telemetry.traces import instrument_server
         from dagmaster.ui.navigation import Mode
         from dagmaster.ui.site import Site
 
         async with contextlib.AsyncExitStack() as stack:
-            client = PostgresClientStore(self._config, "dagmaster server")
-            stack.push_async_callback(client.close)
-            keys = PostgresApiKeyStore(self._config)
-            stack.push_async_callback(keys.close)
+            config = await serving_config(self._config)
+            client = PostgresClientStore(config, "dagmaster server")
+            keys, tenants = PostgresApiKeyStore(config), PostgresTenantStore(config)
+            for store in (client, keys, tenants):
+                stack.push_async_callback(store.close)
             outputs = large_outputs(self._settings, self._blob_dir)
-            admin = await stack.enter_async_context(
-                open_database_admin(self._config, self._settings, outputs)
-            )
+            admin = await stack.enter_async_context(open_database_admin(config, self._settings, outputs))
             application = await stack.enter_async_context(
                 wire_application(
-                    self._config,
+                    config,
                     self._settings,
                     self._blob_dir,
                     client=client,
                     default_queue=self._settings.default_queue,
+                    # What the process does for itself; requests see what their callers may.
+                    tenant=ALL_TENANTS,
                 )
             )
             application = replace(
                 application, storage=make_storage(self._settings), sample_result=_sample_result
             )
-            workers = PostgresRemoteWorkers(self._config)
+            workers = PostgresRemoteWorkers(config)
             stack.push_async_callback(workers.close)
             tokens = make_token_verifier(self._settings)
             if tokens is not None:
@@ -270,21 +315,10 @@ class ServerService:
             stack.callback(processes.close)
             services = HttpServices(
                 application=application,
-                keys=keys,
+                keys=keys.for_tenant(ALL_TENANTS),
                 admin=admin,
-                remote_tasks=RemoteTasks(
-                    workers,
-                    application.blobs,
-                    secret,
-                    self._settings.worker_lease_seconds,
-                    WorkerQuotas(
-                        workers=self._settings.workers_per_key,
-                        queues=self._settings.queues_per_key,
-                        handlers=self._settings.handlers_per_key,
-                    ),
-                    vault=application.vault,
-                    shipped=shipped_names(),
-                ),
+                tenants=tenants.for_tenant(ALL_TENANTS),
+                remote_tasks=make_remote_tasks(workers, application, self._settings),
                 tokens=tokens,
                 processes=processes,
                 system=SystemProbe(self._blob_dir),

@@ -34,7 +34,7 @@ INTERRUPTED: Final = 130
 
 REMOTE: Final = frozenset(
     {"changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "platforms", "requests"}
-    | {"submit", "workflows"}
+    | {"submit", "tenants", "workflows"}
 )
 """The commands that can ask a server instead of a database."""
 _PRODUCT_COMMANDS: Final = {
@@ -142,6 +142,10 @@ class LazyGroup(CommandGroup):
             "Run the service that DAGMASTER_RUN_MODE names.",
         ),
         "server": ("dagmaster.cli.commands.server:server", "Run the HTTP API."),
+        "tenants": (
+            "dagmaster.cli.commands.tenants:tenants",
+            "Create, list and change tenants: teams that do not see each other.",
+        ),
         "keys": (
             "dagmaster.cli.commands.keys:keys",
             "Create, list, rotate and revoke keys for the HTTP API.",

@@ -35,6 +35,7 @@ class Part(Enum):
 
     APPLICATION = auto()
     KEYS = auto()
+    TENANTS = auto()
     CHANGES = auto()
     """The audit trail."""
     DATABASE = auto()
@@ -172,6 +173,11 @@ class DatabaseSession:
 
                 async with open_keys(self.config, migrate=migrate) as keys:
                     yield keys
+            case Part.TENANTS:
+                from dagmaster.bootstrap.http_server import open_tenants
+
+                async with open_tenants(self.config, migrate=migrate) as tenants:
+                    yield tenants
             case Part.CHANGES:
                 from dagmaster.bootstrap.http_server import open_audit_trail
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.api_keys import NO_LIMITS, id_of
+from dagmaster.application.tenants import NO_CHANGES
 from dagmaster.application.views import (
     ActivateResult,
     ApiKeyView,
@@ -26,6 +27,7 @@ from dagmaster.application.views import (
     QueueRecord,
     SchemaVersionView,
     SchemaView,
+    TenantRecord,
     ThroughputReport,
     VersionRecord,
     WorkerRecord,
@@ -34,11 +36,13 @@ from dagmaster.application.views import (
     WorkflowRecord,
 )
 from dagmaster.client.methods import Request, get, post, returns, returns_list, returns_page
+from dagmaster.ports.tenants import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from dagmaster.application.commands.publication import WorkflowSource
+    from dagmaster.application.tenants import TenantChanges
     from dagmaster.client.connection import Connection
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.api_keys import KeyLimits, Scope
@@ -215,6 +219,7 @@ class SystemMethods:
         days: float | None = None,
         limits: KeyLimits = NO_LIMITS,
         is_sandbox: bool = False,
+        tenant: str = DEFAULT_TENANT,
     ) -> Request:
         """Create a key for a caller; `days`: how long it is valid; `limits`: what it is narrowed to.
 
@@ -224,6 +229,7 @@ class SystemMethods:
         # A server of before does not know limits.
         body |= asdict(limits) if limits else {}
         body |= {"is_sandbox": True} if is_sandbox else {}
+        body |= {"tenant": tenant} if tenant != DEFAULT_TENANT else {}
         return post("keys", body=body)
 
     @returns_list(BrowserSessionView)
@@ -251,6 +257,29 @@ class SystemMethods:
         """Create a key with the name, scopes and life of another, which is valid for some more hours."""
         path, body = ("keys", id_of(key_id), "rotate"), {"overlap_hours": overlap_hours}
         return post(*path, body=body)
+
+    # ── Tenants ──
+
+    @returns_list(TenantRecord)
+    def list_tenants(self) -> Request:
+        """List all tenants by name."""
+        return get("tenants")
+
+    @returns(TenantRecord)
+    def show_tenant(self, name: str) -> Request:
+        """Return a tenant."""
+        return get("tenants", name)
+
+    @returns(TenantRecord)
+    def create_tenant(self, name: str, changes: TenantChanges = NO_CHANGES) -> Request:
+        """Create a tenant."""
+        return post("tenants", body={"name": name, **changes.fields})
+
+    @returns(TenantRecord)
+    def set_tenant(self, name: str, changes: TenantChanges) -> Request:
+        """Change the fields of a tenant that are named."""
+        disabled = {} if changes.is_disabled is None else {"is_disabled": changes.is_disabled}
+        return post("tenants", name, body={**changes.fields, **disabled}, is_repeatable=True)
 
     # ── The database ──
 

@@ -43,6 +43,7 @@ from dagmaster.errors.requests import DrainRejected as DrainRejected
 from dagmaster.errors.requests import HeadersTooLarge as HeadersTooLarge
 from dagmaster.errors.requests import HostRejected as HostRejected
 from dagmaster.errors.requests import IssuerUnavailable as IssuerUnavailable
+from dagmaster.errors.requests import JobQuotaExceeded as JobQuotaExceeded
 from dagmaster.errors.requests import KeyNarrowed as KeyNarrowed
 from dagmaster.errors.requests import LeaseLost as LeaseLost
 from dagmaster.errors.requests import LoginRejected as LoginRejected
@@ -63,6 +64,10 @@ from dagmaster.errors.requests import StreamLimitExceeded as StreamLimitExceeded
 from dagmaster.errors.requests import TokenRejected as TokenRejected
 from dagmaster.errors.requests import TooManyFailures as TooManyFailures
 from dagmaster.errors.requests import WorkerExpired as WorkerExpired
+from dagmaster.errors.tenants import TenantExists as TenantExists
+from dagmaster.errors.tenants import TenantInvalid as TenantInvalid
+from dagmaster.errors.tenants import TenantNotFound as TenantNotFound
+from dagmaster.errors.tenants import TenantsNotIsolated as TenantsNotIsolated
 
 # ── Workflows, inputs, handlers ─────────────────────────────────────────────────────────────────────────────
 

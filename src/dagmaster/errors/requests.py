@@ -59,6 +59,12 @@ class RateLimitExceeded(DagmasterError):
         self.retry_after_seconds = retry_after_seconds
 
 
+class JobQuotaExceeded(RateLimitExceeded):
+    """The tenant has as many open jobs as it may have."""
+
+    code = "job_quota_exceeded"
+
+
 class StreamLimitExceeded(RateLimitExceeded):
     """The caller has as many live streams and waiting requests on this server as it may have."""
 

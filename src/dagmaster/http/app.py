@@ -24,6 +24,7 @@ from dagmaster.http.api import (
     streams,
     submissions,
     tasks,
+    tenants,
     workflows,
 )
 from dagmaster.http.auth import KeyChecker
@@ -33,6 +34,7 @@ from dagmaster.http.failed_logins import FailedLogins
 from dagmaster.http.hosts import AllowedHosts
 from dagmaster.http.openapi import API
 from dagmaster.http.request_limits import RequestLimits
+from dagmaster.http.tenant_guard import TenantGuard
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -58,6 +60,7 @@ GROUPS: Final = (
     graphs.routes,
     handlers.routes,
     admin.routes,
+    tenants.routes,
 )
 
 
@@ -82,7 +85,8 @@ def create_app(services: HttpServices, *extensions: Extension) -> FastAPI:
         redoc_url=None,
     )
     app.state.services = services
-    app.state.keys = KeyChecker(services.keys, services.tokens, admin_key=services.admin_key)
+    guard = TenantGuard(services.tenants, services.admin.schema)
+    app.state.keys = KeyChecker(services.keys, services.tokens, admin_key=services.admin_key, guard=guard)
     app.state.rate_limiter = services.rate_limiter
     app.state.failed_logins = FailedLogins(services.failed_logins, services.metrics)
     problems.install(app)

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
 
     from starlette.requests import HTTPConnection, Request
 
+    from dagmaster.application.context import Application
     from dagmaster.http.failed_logins import FailedLogins
     from dagmaster.http.rate_limits import RateLimiter
     from dagmaster.http.services import HttpServices
+    from dagmaster.http.tenant_guard import TenantGuard
     from dagmaster.ports.api_keys import ApiKeyStore, TokenVerifier
 
 CACHE_SECONDS: Final = 5.0
@@ -79,9 +81,15 @@ class KeyChecker:
     """
 
     def __init__(
-        self, keys: ApiKeyStore, tokens: TokenVerifier | None = None, *, admin_key: str | None = None
+        self,
+        keys: ApiKeyStore,
+        tokens: TokenVerifier | None = None,
+        *,
+        admin_key: str | None = None,
+        guard: TenantGuard | None = None,
     ) -> None:
         self._keys = keys
+        self._guard = guard
         self._tokens = tokens
         self._admin_digest = None if admin_key is None else digest_of(admin_key)
         self._admin = Caller(
@@ -101,7 +109,15 @@ class KeyChecker:
     async def find(self, credential: Credential) -> Caller:
         """Return who has a credential; raise `ApiKeyRejected` or `TokenRejected` if it is not valid."""
         of_kind = self.session_caller if credential.is_session else self.caller
-        return await of_kind(credential.text)
+        caller = await of_kind(credential.text)
+        if self._guard is not None:
+            await self._guard.check(caller)
+        return caller
+
+    def count_request(self, caller: Caller) -> None:
+        """Count a request of the caller's tenant; raise `RateLimitExceeded` if it has sent too many."""
+        if self._guard is not None:
+            self._guard.take(caller)
 
     async def caller(self, key: str) -> Caller:
         """Return who has a key or a token; raise `ApiKeyRejected` or `TokenRejected` if it is not valid."""
@@ -290,11 +306,15 @@ async def authorize(request: Request, need: Need, credential: Credential | None 
     request.state.caller, request.state.need = caller, need
 
 
+def application_of(connection: HTTPConnection, caller: Caller) -> Application:
+    """Return the application layer on behalf of a caller."""
+    services: HttpServices = connection.app.state.services
+    return services.application.on_behalf_of(ChangeOrigin(actor=caller.actor), caller)
+
+
 async def find_reached_job(connection: HTTPConnection, caller: Caller, job_id: str) -> str:
     """Return the id of a job that a caller reaches; raise `JobNotFound`."""
-    services: HttpServices = connection.app.state.services
-    app = services.application.on_behalf_of(ChangeOrigin(actor=caller.actor), caller)
-    return (await find_job(app, job_id)).job_id
+    return (await find_job(application_of(connection, caller), job_id)).job_id
 
 
 async def find_allowed(connection: HTTPConnection, credential: Credential, need: Need) -> Caller:
@@ -311,6 +331,7 @@ async def find_allowed(connection: HTTPConnection, credential: Credential, need:
         allowance = limiter.take(caller.key_id)
         connection.state.response_headers = allowance.headers()
         allowance.check()
+    checker.count_request(caller)
     return admit(caller, *need)
 
 

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from dagmaster.application.views import HealthState
 from dagmaster.http.problems import RETRY_SECONDS
 from dagmaster.http.routes import Routes
-from dagmaster.http.services import Services
+from dagmaster.http.services import Caller, Services
 from dagmaster.ports.api_keys import Scope
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ async def readyz(services: Services) -> JSONResponse:
 
 
 @routes.get("/health", Scope.READ, "HealthView", same={503: "A part is not healthy."})
-async def health(services: Services) -> JSONResponse:
+async def health(services: Services, caller: Caller) -> JSONResponse:
     """Show the state of each part, and since when; 503 if one is not healthy."""
-    view = await services.health.check()
+    view = await services.health_of(caller).check()
     return _answer(view, is_good=view.status is HealthState.HEALTHY)
 
 

@@ -9,11 +9,12 @@ from fastapi import APIRouter
 from pydantic import Field, ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from dagmaster.application.job_lookup import find_job
 from dagmaster.application.log_streams import stream_with_logs
 from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.application.stream_messages import EndReason, StreamMessage
 from dagmaster.errors import Category, DagmasterError
-from dagmaster.http.auth import Credential, Need, check_again, find_allowed, find_reached_job
+from dagmaster.http.auth import Credential, Need, application_of, check_again, find_allowed
 from dagmaster.http.event_stream import abort_connection
 from dagmaster.http.origins import is_own_origin
 from dagmaster.http.parameters import MAX_ID
@@ -88,12 +89,11 @@ async def _serve(socket: WebSocket, job_id: str) -> None:
         hello = Hello.model_validate_json(await _first_text(socket))
     credential = Credential(hello.key)
     caller = await find_allowed(socket, credential, _NEED)
-    job_id = await find_reached_job(socket, caller, job_id)
+    app = application_of(socket, caller)
     with live.sessions.admit(caller.key_id):
-        record = await live.jobs.find(job_id)
-        messages = live.jobs.stream(record, hello.last_event_id)
+        record = await find_job(app, job_id)
+        messages = live.of(caller).jobs.stream(record, hello.last_event_id)
         if hello.logs is not None:
-            app = socket.app.state.services.application
             await list_logs(app, record.job_id, **hello.logs.model_dump(), limit=1)
             messages = stream_with_logs(app, record.job_id, messages, **hello.logs.model_dump())
         reason = await live.sessions.run(

@@ -61,6 +61,8 @@ OPERATION_IDS: Final = {
     ("get", "/metrics/durations"): "get_node_durations",
     ("get", "/metrics/failures"): "get_failure_metrics",
     ("get", "/metrics/throughput"): "get_throughput",
+    ("post", "/tenants/{name}"): "set_tenant",
+    ("get", "/tenants/{name}"): "get_tenant",
     ("post", "/handlers/test"): "test_named_handler",
     ("get", "/audit"): "list_changes",
     ("get", "/admin/schema"): "get_schema",

@@ -40,6 +40,7 @@ from dagmaster.errors import (
     JobFinished,
     JobNotFinished,
     JobNotFound,
+    JobQuotaExceeded,
     KeyNarrowed,
     LeaseLost,
     MediaTypeUnsupported,
@@ -69,6 +70,9 @@ from dagmaster.errors import (
     SignalNotExpected,
     StreamLimitExceeded,
     SubmissionRejected,
+    TenantExists,
+    TenantInvalid,
+    TenantNotFound,
     TokenRejected,
     TooManyFailures,
     WorkerExpired,
@@ -97,6 +101,7 @@ _OF_CALLERS: Final[Errors] = (
 _OF_BODIES: Final[Errors] = (RequestInvalid, RequestTooLarge, MediaTypeUnsupported, RequestTimedOut)
 _OF_SECRETS: Final[Errors] = (SecretsKeyMissing, SecretsKeyWrong, SecretUnreadable)
 _OF_SUBMITS: Final[Errors] = (
+    JobQuotaExceeded,
     SubmissionRejected,
     InputsInvalid,
     WorkflowNotFound,
@@ -122,6 +127,7 @@ ERRORS_OF_PARTS: Final[Mapping[str, Errors]] = {
     "{service_id}": (ServiceNotFound, QueryInvalid),
     "{worker_id}": (WorkerExpired,),
     "handlers/{name}": (HandlerNotFound,),
+    "tenants/{name}": (TenantNotFound,),
     "{request_id}": (RequestNotFound,),
     "{platform_id}": (PlatformNotFound,),
     # What is done. A job or a task that is not named in the path has not been looked up yet.
@@ -163,7 +169,9 @@ ERRORS_OF_PARTS: Final[Mapping[str, Errors]] = {
     "{name}/test": (WorkflowInvalid, *_OF_SUBMITS),
     "trust": (HandlerTrustRejected,),
     "distrust": (HandlerTrustRejected,),
-    "POST keys": (ApiKeyInvalid,),
+    "POST keys": (ApiKeyInvalid, TenantNotFound),
+    "POST tenants": (TenantInvalid, TenantExists),
+    "POST tenants/{name}": (TenantInvalid,),
     "rotate": (ApiKeyInvalid,),
     # What is read.
     "result": (BlobNotFound, QueryInvalid),

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from dagmaster.errors import DagmasterError
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import Services
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.telemetry.prometheus import CONTENT_TYPE, ProcessMetrics, render_gauges
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 routes = Routes("health")
 
 
-@routes.get("/metrics", Scope.READ, "Metrics", media_type="text/plain")
+@routes.get("/metrics", Scope.READ, "Metrics", media_type="text/plain", reach=Reach.INSTALLATION)
 async def metrics(services: Services) -> Response:
     """Return the metrics of the fleet and of this process for Prometheus."""
     gauges = await _fleet_gauges(services.fleet)

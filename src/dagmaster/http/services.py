@@ -18,7 +18,7 @@ from dagmaster.application.fleet_monitor import FleetMonitor
 from dagmaster.application.health import HealthMonitor
 from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.application.requests import RequestQueue
-from dagmaster.application.submission import SubmissionQueue
+from dagmaster.application.submission_queue import SubmissionQueue
 from dagmaster.host.check_processes import CheckProcesses
 from dagmaster.host.system_load import SystemProbe
 from dagmaster.http.compiler_threads import CompilerThreads
@@ -27,6 +27,7 @@ from dagmaster.http.rate_limits import RateLimiter
 from dagmaster.ports.api_keys import ApiKeyStore, TokenVerifier
 from dagmaster.ports.api_keys import Caller as CallerRecord
 from dagmaster.ports.audit_trail import AuditTrail, ChangeOrigin
+from dagmaster.ports.tenants import ALL_TENANTS, TenantStore
 from dagmaster.telemetry.prometheus import ProcessMetrics
 
 
@@ -37,6 +38,7 @@ class HttpServices:
     application: Application
     keys: ApiKeyStore
     admin: DatabaseAdmin
+    tenants: TenantStore
     remote_tasks: RemoteTasks
     tokens: TokenVerifier | None = None
     """Without it, only keys are accepted."""
@@ -60,15 +62,29 @@ class HttpServices:
     live: LiveStreams = field(init=False, compare=False, repr=False)
     submissions: SubmissionQueue = field(init=False, compare=False, repr=False)
     requests: RequestQueue = field(init=False, compare=False, repr=False)
+    _healths: dict[str, HealthMonitor] = field(default_factory=dict, compare=False, repr=False)
     compiler: CompilerThreads = field(init=False, compare=False, repr=False)
 
-    @property
-    def audit(self) -> AuditTrail:
-        return self.admin.changes
+    def health_of(self, caller: CallerRecord) -> HealthMonitor:
+        """Return the health of what a caller sees: its own, and the services of the installation."""
+        monitor = self._healths.get(caller.sees)
+        if monitor is None:
+            app = self.application.for_tenant(caller.sees)
+            monitor = self._healths[caller.sees] = HealthMonitor(app, self.admin.schema, self.system)
+        return monitor
+
+    def audit_of(self, caller: CallerRecord) -> AuditTrail:
+        """Return the audit trail that a caller reads and writes: that of its tenant."""
+        return self.admin.changes.for_tenant(caller.sees)
+
+    def keys_of(self, caller: CallerRecord) -> ApiKeyStore:
+        """Return the keys and sessions that a caller administers: those of its tenant."""
+        return self.keys.for_tenant(caller.sees)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "health", HealthMonitor(self.application, self.admin.schema, self.system))
         object.__setattr__(self, "fleet", FleetMonitor(self.application))
+        self._healths[ALL_TENANTS] = self.health
         object.__setattr__(self, "live", LiveStreams(self.application, self.streams_per_key))
         object.__setattr__(self, "submissions", SubmissionQueue(self.application))
         object.__setattr__(self, "requests", RequestQueue())
@@ -90,6 +106,11 @@ async def database_admin(request: Request) -> DatabaseAdmin:
 
 async def services(request: Request) -> HttpServices:
     return _services(request)
+
+
+async def remote_tasks(request: Request) -> RemoteTasks:
+    """Return the tasks that workers of the caller may get."""
+    return _services(request).remote_tasks.for_tenant(_caller(request).works_for)
 
 
 async def live_streams(request: Request) -> LiveStreams:
@@ -136,3 +157,4 @@ Caller = Annotated[CallerRecord, Depends(caller)]
 Origin = Annotated[ChangeOrigin, Depends(origin)]
 Compiler = Annotated[CompilerThreads, Depends(compiler_threads)]
 Live = Annotated[LiveStreams, Depends(live_streams)]
+Tasks = Annotated[RemoteTasks, Depends(remote_tasks)]

@@ -171,7 +171,7 @@ class ChildJobs:
             graph = await self._graph(submitted)
             if spec.version in (None, graph.version):
                 return graph
-        published = await self._store.find_workflow(spec.workflow_id, spec.version)
+        published = await self._store.find_workflow(spec.workflow_id, spec.version, owned.new.tenant)
         return None if published is None else await self._graph(published.content_hash)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
-from dagmaster.ports.tenants import ALL_TENANTS, DEFAULT_TENANT
+from dagmaster.ports.tenants import ALL_TENANTS, DEFAULT_TENANT, OfTenant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,8 @@ class Reach(StrEnum):
     """Requests of partners, of which a narrowed caller sees its own: all that a sandbox key reaches."""
     ALL = "all"
     """All jobs and services: not for a caller that reaches only its own jobs."""
+    INSTALLATION = "installation"
+    """The installation: for its own callers, and not for another tenant's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,7 @@ class KeyLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(OfTenant):
     """Who sends a request. `actor` is the submitter and sender of what it does.
 
     `key_id` is the id of its key, or `SUBJECT_PREFIX` and the subject of its token.
@@ -84,7 +86,6 @@ class Caller:
     limits: KeyLimits = KeyLimits()
     expires_at: float | None = None
     """When its key or token expires, if it does."""
-    tenant: str = DEFAULT_TENANT
 
     @property
     def actor(self) -> str:
@@ -101,6 +102,11 @@ class Caller:
     def is_sandbox(self) -> bool:
         """Return whether nothing that the caller submits may run."""
         return self.namespace is Namespace.SANDBOX
+
+    @property
+    def works_for(self) -> str:
+        """Return whose tasks its workers get: one of the installation runs all tasks."""
+        return ALL_TENANTS if self.tenant == DEFAULT_TENANT else self.tenant
 
     @property
     def is_installation_admin(self) -> bool:
@@ -164,6 +170,9 @@ class ApiKeyStore(Protocol):
 
     `audit` is stored in the transaction of the change.
     """
+
+    def for_tenant(self, tenant: str) -> ApiKeyStore:
+        """Return the keys and sessions of a tenant, over the same connection."""
 
     async def add(self, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()) -> None:
         """Store a key."""

@@ -97,6 +97,9 @@ class AuditFilter:
 class AuditTrail(Protocol):
     """Stores entries. There is no method to change or remove one, and the database allows none."""
 
+    def for_tenant(self, tenant: str) -> AuditTrail:
+        """Return the trail of a tenant, over the same connections."""
+
     async def append(self, entries: Sequence[AuditEntry]) -> None:
         """Store the entries of a change that no store makes, all or none."""
 

@@ -23,6 +23,9 @@ class ClientStore(Protocol):
     `audit` is stored in the transaction of the change.
     """
 
+    def for_tenant(self, tenant: str) -> ClientStore:
+        """Return the store on behalf of a tenant: it changes only what the tenant sees."""
+
     @property
     def contracts(self) -> HandlerContracts:
         """Return whose contracts of handlers are."""

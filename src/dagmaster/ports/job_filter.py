@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.ports.job_options import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME, MAX_SUBMITTER
+from dagmaster.ports.tenants import MAX_TENANT
 
 if TYPE_CHECKING:
     from dagmaster.engine.status import JobStatus
@@ -65,7 +66,20 @@ def _field(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobFilter:
+class TenantFilter:
+    """A filter of what belongs to tenants."""
+
+    tenant: str | None = _field(
+        Match.TEXT,
+        "Only jobs of this tenant.",
+        option="--tenant",
+        metavar="NAME",
+        max_length=MAX_TENANT,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter(TenantFilter):
     """A filter of jobs. Fields that are None or empty do not filter; all others must match."""
 
     statuses: frozenset[JobStatus] = _field(

@@ -99,6 +99,9 @@ class ReadStore(Protocol):
     def worker_lease_seconds(self) -> float:
         """Return the lease of workers."""
 
+    def for_tenant(self, tenant: str) -> ReadStore:
+        """Return what a tenant sees, over the same connections; `ports.tenants.ALL_TENANTS`: everything."""
+
     @property
     def metrics(self) -> MetricReader:
         """Return the reader of metrics."""
@@ -242,13 +245,22 @@ class ReadStore(Protocol):
     ) -> list[WorkflowRecord]:
         """Return the published workflows by id; with `tag`, those whose active (else newest) version has it.
 
-        The position is (workflow id,).
+        Of an id that several tenants have, a tenant gets its own. The position is
+        ("WORKFLOW_ID TENANT",).
         """
 
     async def versions(
-        self, workflow_id: str, *, after: Position | None = None, limit: int | None = None
+        self,
+        workflow_id: str,
+        *,
+        after: Position | None = None,
+        limit: int | None = None,
+        is_own: bool = False,
     ) -> list[VersionRecord]:
-        """Return a workflow's versions, oldest first, all without a limit; the position is (version,)."""
+        """Return a workflow's versions, oldest first, all without a limit; the position is (version,).
+
+        The tenant's, else the installation's; `is_own`: the tenant's alone.
+        """
 
     # Handlers: by name; the position is (name,).
 

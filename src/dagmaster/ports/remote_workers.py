@@ -120,6 +120,9 @@ class RemoteWorker(TaskSource, TaskLedger, TaskJournal, Protocol):
 class RemoteWorkers(Protocol):
     """Registers such workers and finds them again. Every method raises `DatabaseUnavailable`."""
 
+    def for_tenant(self, tenant: str) -> RemoteWorkers:
+        """Return the workers of a tenant, which claim its tasks alone, over the same connections."""
+
     @property
     def contracts(self) -> HandlerContracts:
         """Return whose contracts of handlers are."""

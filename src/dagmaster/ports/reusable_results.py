@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dagmaster.ports.added_nodes import JobNodes
+from dagmaster.ports.tenants import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -53,6 +54,9 @@ class ReusableResults(JobNodes, Protocol):
     Orchestrators use it in turns; `application` uses it for dry runs. It claims and writes nothing.
     """
 
+    def for_tenant(self, tenant: str) -> ReusableResults:
+        """Return what a tenant sees, over the same connection."""
+
     async def load_job(self, job_id: str) -> ClaimedJob | None:
         """Return a job as its owner would load it, without claiming it."""
 
@@ -74,5 +78,7 @@ class ReusableResults(JobNodes, Protocol):
     async def definition(self, content_hash: str) -> Mapping[str, JsonValue] | None:
         """Return a stored graph."""
 
-    async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
-        """Return a published workflow: this version, or the active one."""
+    async def find_workflow(
+        self, workflow_id: str, version: int | None, tenant: str = DEFAULT_TENANT
+    ) -> StoredWorkflow | None:
+        """Return a published workflow of a tenant, else of the installation: this version, or the active."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dagmaster.ports.tenants import Isolation
+
 
 ROLES: Final = ("dagmaster_orchestrator", "dagmaster_worker", "dagmaster_api", "dagmaster_gateway")
 """The roles of a database that several users share: see docs/howto/database-roles.md."""
@@ -61,6 +63,9 @@ class SchemaAdmin(Protocol):
 
     async def history(self) -> Sequence[SchemaVersion]:
         """Return all versions that this code knows, oldest first; the database's is marked as current."""
+
+    async def isolation(self) -> Isolation:
+        """Return whether tenants are kept apart on the connections that serve requests."""
 
     async def apply_roles(self, *, is_exact: bool) -> RoleState | None:
         """Create the roles that are missing and grant their rights; None if this store has no roles.

@@ -17,6 +17,8 @@ class WorkflowRecord(Record):
     """A published workflow. New jobs get the active version."""
 
     workflow_id: str
+    tenant: str
+    """Who published it: a tenant, or `default` for the installation."""
     name: str | None
     """Name and tags come from the active version, else from the newest one."""
     tags: tuple[str, ...]

@@ -113,6 +113,12 @@ class AccessSettings(BaseModel):
         description="What values of that claim allow, as team-a=submit+read,ops=admin. Default: the values"
         " are the names of scopes.",
     )
+    oidc_tenant_claim: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The claim with the tenant of the caller. A token without it is rejected. Default:"
+        " callers with tokens belong to the installation, the tenant `default`.",
+    )
     oidc_leeway_seconds: float = Field(
         default=OIDC_LEEWAY_SECONDS,
         ge=0,

@@ -11,7 +11,8 @@ import pytest
 from dagmaster.application.batching import Batcher
 from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_text
-from dagmaster.application.submission import JobRequest, JobSubmitter, SubmissionQueue, submit_jobs
+from dagmaster.application.submission import JobRequest, JobSubmitter, submit_jobs
+from dagmaster.application.submission_queue import SubmissionQueue
 from dagmaster.errors import (
     DatabaseUnavailable,
     IdempotencyConflict,

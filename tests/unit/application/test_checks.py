@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dagmaster.application.checks import accept_inputs_apart
-from dagmaster.application.submission import JobRequest, SubmissionQueue, submit_jobs
+from dagmaster.application.submission import JobRequest, submit_jobs
+from dagmaster.application.submission_queue import SubmissionQueue
 from dagmaster.authoring.check_budget import QUICK_STEPS
 from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.errors import InputsInvalid

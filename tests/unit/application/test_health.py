@@ -226,6 +226,7 @@ def test_a_database_that_does_not_say_what_services_there_are_is_not_ready(monke
         reads.fleet_counts = asyncio.Event().wait
         assert (await monitor.check_readiness()).failing == (
             "database",
+            "tenants",
             "secrets_key",
             "orchestrators",
         )

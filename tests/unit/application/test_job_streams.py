@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.application import job_deltas, job_streams
+from dagmaster.application.job_lookup import find_job
 from dagmaster.application.job_streams import JobStreams
 from dagmaster.application.stream_messages import MessageType
 from dagmaster.errors import DatabaseUnavailable, PermanentError
@@ -52,7 +53,7 @@ class Stage:
         self.streams = JobStreams(self.app)
 
     async def open(self, after: int | None = None, job_id: str | None = None) -> Follower:
-        record = await self.streams.find(job_id or self.job_id)
+        record = await find_job(self.app, job_id or self.job_id)
         return Follower(self.streams.stream(record, after))
 
     async def finish(self) -> None:

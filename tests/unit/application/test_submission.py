@@ -123,7 +123,7 @@ def test_an_unavailable_database_fails_the_whole_batch():
     database = MemoryDatabase()
     app = memory_application(database)
 
-    async def unavailable(_workflow_id: str) -> Any:
+    async def unavailable(_workflow_id: str, **_options: Any) -> Any:
         raise DatabaseUnavailable("the database cannot be reached")
 
     app.read.versions = unavailable  # type: ignore[method-assign, assignment]

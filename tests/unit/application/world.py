@@ -331,7 +331,9 @@ class FakeReadStore:
     async def handlers(self, *, after: Any = None, limit: int = 100) -> list[Any]:
         return [each for each in self.handler_records if after is None or each.name > after[0]][:limit]
 
-    async def versions(self, workflow_id: str, *, after: Any = None, limit: int | None = None) -> list[Any]:
+    async def versions(
+        self, workflow_id: str, *, after: Any = None, limit: int | None = None, is_own: bool = False
+    ) -> list[Any]:
         versions = [version for version in self.version_records if version.workflow_id == workflow_id]
         return [version for version in versions if after is None or version.version > after[0]][:limit]
 

@@ -153,7 +153,11 @@ class Terminal:
         assert migrate in (True, False)
         assert answer_seconds is None or answer_seconds > 0
 
-        parts = {Part.KEYS: services.keys, Part.CHANGES: services.audit, Part.DATABASE: services.admin}
+        parts = {
+            Part.KEYS: services.keys,
+            Part.CHANGES: services.admin.changes,
+            Part.DATABASE: services.admin,
+        }
 
         async def answer() -> Any:
             return await work(LocalSystem(parts.get(part, services.application)))

@@ -24,6 +24,7 @@ EVERYTHING = JobFilter(
     finished_after=1_700_000_002.0,
     finished_before=1_700_000_003.0,
     resumed_from=frozenset({"7", "8"}),
+    tenant="acme",
     text="nig",
 )
 

@@ -27,6 +27,7 @@ from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database_admin import MemoryInvariantAuditor, MemoryMetricRebuilder
 from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
+from dagmaster.store.memory.tenant_store import MemoryTenantStore
 from dagmaster.telemetry.traces import instrument_server
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.application.memory_application import memory_application, served_application
@@ -151,6 +152,7 @@ def memory_services(application: Application) -> HttpServices:
             changes=audit_trail,
             outputs=database.blobs,
         ),
+        tenants=MemoryTenantStore(audit_trail=audit_trail),
         remote_tasks=RemoteTasks(
             MemoryRemoteWorkers(database),
             database.blobs,

@@ -84,6 +84,8 @@ AUDITED = {
     "/workers/{worker_id}/deregister": "worker.deregister",
     "/fleet/{service_id}/drain": "worker.drain",
     "/fleet/{service_id}/undrain": "worker.undrain",
+    "/tenants": "tenant.create",
+    "/tenants/{name}": "tenant.set",
     "/keys": "key.create",
     "/keys/{key_id}/revoke": "key.revoke",
     "/keys/{key_id}/rotate": "key.rotate",

@@ -54,7 +54,6 @@ NO_JOBS: Final = {
 }
 ALL_JOBS: Final = {
     ("GET", "/health"),
-    ("GET", "/metrics"),
     ("GET", "/api/v1/events"),
     ("GET", "/api/v1/events/counts"),
     ("GET", "/api/v1/fleet"),
@@ -92,6 +91,8 @@ def test_every_route_has_a_decision_about_narrowed_keys():
             expected = Reach.REQUESTS
         elif (method, path) in ALL_JOBS:
             expected = Reach.ALL
+        elif path == "/metrics":
+            expected = Reach.INSTALLATION
         elif short in OWN_JOBS and (method == "GET" or short not in NO_JOBS):
             expected = Reach.JOBS
         else:
@@ -204,7 +205,7 @@ def test_every_route_with_every_scope_shows_a_narrowed_key_its_own_jobs_only():
         where = (granted, route, seen)
         if not (allows({granted}, needed) or reads_own):
             assert set(seen.values()) == {(403, "scope_missing")}, where
-        elif reach is Reach.ALL:
+        elif reach in (Reach.ALL, Reach.INSTALLATION):
             assert seen[mine] == (403, "key_narrowed"), where
         else:
             assert seen[mine][0] not in (401, 403, 500), where

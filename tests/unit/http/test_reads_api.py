@@ -261,7 +261,7 @@ def test_a_server_on_an_old_schema_is_not_ready_and_says_so(monkeypatch):
         ready = await api.http.get("/readyz")
         assert (ready.status_code, ready.json()["failing"]) == (
             503,
-            ["schema", "secrets_key", "orchestrators"],
+            ["schema", "tenants", "secrets_key", "orchestrators"],
         )
         health = await api.get("/health")
         assert (health.status_code, health.json()["parts"]["schema"]["state"]) == (503, "UNHEALTHY")

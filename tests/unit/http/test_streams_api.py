@@ -13,6 +13,8 @@ from wsproto.events import BytesMessage, TextMessage
 
 from dagmaster.application import job_list_streams
 from dagmaster.application.api_keys import revoke_key
+from dagmaster.application.job_list_streams import JobListStreams
+from dagmaster.application.job_streams import JobStreams
 from dagmaster.application.stream_messages import EndReason, MessageType, StreamMessage, end
 from dagmaster.http import auth, job_socket, live_sessions
 from dagmaster.ports.api_keys import Scope
@@ -222,13 +224,13 @@ def test_a_stopped_server_ends_every_stream_with_a_reason():
 def test_a_client_that_does_not_read_is_cut_off_and_others_are_not_delayed(monkeypatch):
     monkeypatch.setattr(live_sessions, "SLOW_SECONDS", 1.0)
 
-    async def flood(_filter: Any, *, limit: int) -> AsyncGenerator[StreamMessage]:
+    async def flood(_streams: Any, _filter: Any, *, limit: int) -> AsyncGenerator[StreamMessage]:
         while True:
             yield StreamMessage(MessageType.DELTA, json.dumps({"text": "x" * 200_000, "limit": limit}))
             await asyncio.sleep(0)
 
     async def scenario(api: LiveServer) -> None:
-        monkeypatch.setattr(api.live.lists, "stream", flood)
+        monkeypatch.setattr(JobListStreams, "stream", flood)
         async with api.events("/stream") as slow, api.events("/stream") as quick:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while len(api.live.sessions) > 1:
@@ -341,7 +343,7 @@ def test_a_stream_with_logs_ends_with_the_job_that_is_removed(monkeypatch):
 
     async def scenario(api: LiveServer) -> None:
         job_id = await api.waiting_job()
-        monkeypatch.setattr(api.live.jobs, "stream", removed)
+        monkeypatch.setattr(JobStreams, "stream", removed)
         async with api.events(f"/jobs/{job_id}/stream", logs=True) as events:
             assert [(kind, data["reason"]) for kind, _, data in await events.rest()] == [("end", "removed")]
 

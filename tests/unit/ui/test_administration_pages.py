@@ -68,7 +68,7 @@ def test_health_is_shown_without_the_database(monkeypatch):
             monkeypatch.setattr(MemorySchemaAdmin, "state", fail)
             text = text_of((await pages.get("/ui/health")).text)
             assert (
-                "Database, schema, orchestrators, workers, queues, stale tasks, secrets key: not healthy"
+                "Database, schema, tenants, orchestrators, workers, queues, stale tasks, secrets key: not healthy"
                 in text
             )
             assert "dagmaster doctor" in text

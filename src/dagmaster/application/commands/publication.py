@@ -62,7 +62,7 @@ async def publish_workflows(
     states: dict[str, str] = {}
     entries: list[AuditEntry] = []
     for source in sources:
-        records = await app.read.versions(source.graph.workflow_id)
+        records = await app.read.versions(source.graph.workflow_id, is_own=True)
         states |= _check_state(source.graph.workflow_id, records, expected)
         versions = {record.version: record for record in records}
         outcome = await _outcome(app, source.graph, versions, replace=replace)
@@ -95,7 +95,7 @@ async def _changed_meanwhile(
     """Return the error about workflows that were changed between the check and the transaction."""
     try:
         for workflow_id in workflow_ids:
-            _check_state(workflow_id, await app.read.versions(workflow_id), expected)
+            _check_state(workflow_id, await app.read.versions(workflow_id, is_own=True), expected)
     except WorkflowChanged as error:
         return error
     return WorkflowChanged("another caller changes the workflow at the same time: read it again")
@@ -126,7 +126,8 @@ async def activate_version(
 
     `expected`: the states of which the workflow must have one, as of `publish_workflows`.
     """
-    versions = await load_versions(app, workflow_id)
+    # A tenant does not change the installation's workflows.
+    versions = await load_versions(app, workflow_id, is_own=True)
     by_id = None if expected is None else {workflow_id: expected}
     states = _check_state(workflow_id, versions, by_id)
     chosen = find_version(versions, version)

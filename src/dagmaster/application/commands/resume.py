@@ -312,6 +312,7 @@ async def _submit(app: Application, resume: _Resume) -> SubmitResult:
         priority=job.priority,
         idempotency_key=resume.idempotency_key,
         submitted_by=resume.request.sent_by,
+        tenant=job.tenant,
         # Jobs of the first versions could have longer ones.
         correlation_id=None if job.correlation_id is None else job.correlation_id[:MAX_CORRELATION_ID],
         workflows=source.workflows,

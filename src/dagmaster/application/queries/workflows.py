@@ -38,8 +38,12 @@ async def list_workflows(
     )
     return Page(
         items=tuple(records),
-        next_cursor=next_cursor(CursorKind.WORKFLOWS, records, limit, lambda record: (record.workflow_id,)),
+        next_cursor=next_cursor(CursorKind.WORKFLOWS, records, limit, _position),
     )
+
+
+def _position(record: WorkflowRecord) -> tuple[str]:
+    return (f"{record.workflow_id} {record.tenant}",)
 
 
 async def list_versions(

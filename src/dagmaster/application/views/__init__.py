@@ -140,6 +140,7 @@ from dagmaster.records.requests import (
 )
 from dagmaster.records.system import SystemRecord
 from dagmaster.records.tasks import AttemptRecord, TaskRecord
+from dagmaster.records.tenants import TenantRecord
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 
 __all__ = [
@@ -260,6 +261,7 @@ __all__ = [
     "TaskProgressView",
     "TaskRecord",
     "TaskResultView",
+    "TenantRecord",
     "ThroughputBucketRecord",
     "ThroughputReport",
     "TimelineView",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.records.record import Record, Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKeyView(Record):
-    """A key, without its secret. `actor`: the submitter and sender of what is done with it.
+    """A key, without its secret. `actor`: the submitter and sender of what is done with it, for `tenant`.
 
     Its workers may have `queues` and `handlers`, and it submits `workflows`; empty: all of them.
     `is_own`: it reaches only jobs that it submitted. `is_sandbox`: nothing that it asks for is run.
@@ -19,6 +20,7 @@ class ApiKeyView(Record):
     name: str
     scopes: tuple[str, ...]
     actor: str = ""
+    tenant: str = DEFAULT_TENANT
     queues: tuple[str, ...] = ()
     handlers: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from dagmaster.cli.render.text import local_time
 from dagmaster.cli.system import DatabaseSession, Part, database_session, open_session
 from dagmaster.ports.api_keys import KeyLimits, Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.sdk.command_line import data_dir_option, json_option
 from dagmaster.sdk.terminal import echo, echo_json, open_console
 from dagmaster.text_format import age
@@ -61,6 +62,13 @@ def keys() -> None:
 @click.option(
     "--sandbox", "is_sandbox", is_flag=True, help="Play the outcomes of its requests: nothing is started."
 )
+@click.option(
+    "--tenant",
+    default=DEFAULT_TENANT,
+    show_default=True,
+    metavar="NAME",
+    help="Whose jobs the key submits and sees (dagmaster tenants create).",
+)
 @json_option
 @data_dir_option
 def create(
@@ -73,6 +81,7 @@ def create(
     workflows: tuple[str, ...],
     is_own: bool,
     is_sandbox: bool,
+    tenant: str,
     as_json: bool,
     data_dir: pathlib.Path | None,
 ) -> int:
@@ -88,6 +97,7 @@ def create(
       export DAGMASTER_KEY=$(dagmaster keys create ci --scope submit --scope read --days 90)
       dagmaster keys create gpu --scope work --queue gpu --handler thumbnail
       dagmaster keys create acme-test --scope submit --sandbox
+      dagmaster keys create portal --scope submit --tenant acme
     """
     chosen = [Scope(scope) for scope in scopes]
     limits = KeyLimits(queues=queues, handlers=handlers, workflows=workflows, is_own=is_own)
@@ -102,6 +112,7 @@ def create(
             days=days,
             limits=limits,
             is_sandbox=is_sandbox,
+            tenant=tenant,
         ),
         migrate=True,
     )
@@ -141,6 +152,7 @@ def format_rights(view: ApiKeyView) -> str:
             *words,
             *(("own jobs",) if view.is_own else ()),
             *(("sandbox",) if view.is_sandbox else ()),
+            *((f"tenant {view.tenant}",) if view.tenant != DEFAULT_TENANT else ()),
         )
     )
 

@@ -9,6 +9,7 @@ from fastapi import Path, Query
 from pydantic import Field
 from starlette.responses import JSONResponse
 
+from dagmaster.application.access import tenant_for
 from dagmaster.application.api_keys import (
     MAX_DAYS,
     MAX_NAME,
@@ -34,10 +35,11 @@ from dagmaster.application.job_lookup import find_job
 from dagmaster.http.page_links import PageAnswer
 from dagmaster.http.parameters import MAX_ID, Cursor, Limit, one_of
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import Admin, App, Origin, Services
-from dagmaster.ports.api_keys import KeyLimits, Scope
+from dagmaster.http.services import Admin, App, Caller, Origin, Services
+from dagmaster.ports.api_keys import KeyLimits, Reach, Scope
 from dagmaster.ports.audit_trail import AuditFilter
 from dagmaster.ports.job_options import MAX_ACTOR
+from dagmaster.ports.tenants import MAX_TENANT
 
 routes = Routes("admin")
 Names = Annotated[
@@ -75,6 +77,12 @@ class KeyBody(LimitsBody):
     )
     days: float | None = Field(default=None, gt=0, le=MAX_DAYS, description="How long it is valid.")
     is_sandbox: bool = Field(default=False, description="Its requests are played, and start nothing.")
+    tenant: str | None = Field(
+        default=None,
+        max_length=MAX_TENANT,
+        description="Whose jobs it submits and sees. Default: the caller's; another one is for administrators"
+        " of the installation.",
+    )
 
 
 class RotateBody(Body):
@@ -86,11 +94,11 @@ class RotateBody(Body):
 
 
 @routes.post("/keys", Scope.ADMIN, "NewApiKeyView", 201)
-async def create(services: Services, origin: Origin, body: KeyBody) -> JSONResponse:
+async def create(services: Services, caller: Caller, origin: Origin, body: KeyBody) -> JSONResponse:
     """Create a key. Its text is shown only in this answer."""
     scopes = parse_scopes(body.scopes)
     view = await create_key(
-        services.keys,
+        services.keys_of(caller),
         body.name,
         scopes,
         origin=origin,
@@ -98,49 +106,53 @@ async def create(services: Services, origin: Origin, body: KeyBody) -> JSONRespo
         days=body.days,
         limits=body.limits,
         is_sandbox=body.is_sandbox,
+        tenant=tenant_for(caller, body.tenant),
     )
     return JSONResponse(view.to_dict(), 201, headers=NO_STORE)
 
 
 @routes.get("/keys", Scope.ADMIN, "ApiKeyViewPage")
-async def keys(services: Services, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+async def keys(services: Services, caller: Caller, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
     """List keys, newest first, without their secrets."""
-    return PageAnswer(await list_keys(services.keys, cursor=cursor, limit=limit))
+    return PageAnswer(await list_keys(services.keys_of(caller), cursor=cursor, limit=limit))
 
 
 @routes.get("/keys/sessions", Scope.ADMIN, "[BrowserSessionView]")
-async def sessions(services: Services) -> JSONResponse:
+async def sessions(services: Services, caller: Caller) -> JSONResponse:
     """List the sessions of browsers that have not ended, newest first; at most 1,000."""
-    return JSONResponse([view.to_dict() for view in await list_sessions(services.keys)])
+    return JSONResponse([view.to_dict() for view in await list_sessions(services.keys_of(caller))])
 
 
 @routes.post("/keys/sessions/{session_id}/revoke", Scope.ADMIN, "BrowserSessionView")
 async def end_session(
-    services: Services, origin: Origin, session_id: Annotated[str, Path(max_length=100)]
+    services: Services, caller: Caller, origin: Origin, session_id: Annotated[str, Path(max_length=100)]
 ) -> JSONResponse:
     """End a session of a browser: requests with it are rejected within seconds."""
-    return JSONResponse((await revoke_session(services.keys, session_id, origin=origin)).to_dict())
+    return JSONResponse((await revoke_session(services.keys_of(caller), session_id, origin=origin)).to_dict())
 
 
 @routes.post("/keys/{key_id}/revoke", Scope.ADMIN, "ApiKeyView")
-async def revoke(services: Services, origin: Origin, key_id: KeyId) -> JSONResponse:
+async def revoke(services: Services, caller: Caller, origin: Origin, key_id: KeyId) -> JSONResponse:
     """Revoke a key: requests with it are rejected within seconds."""
-    return JSONResponse((await revoke_key(services.keys, key_id, origin=origin)).to_dict())
+    return JSONResponse((await revoke_key(services.keys_of(caller), key_id, origin=origin)).to_dict())
 
 
 @routes.post("/keys/{key_id}/rotate", Scope.ADMIN, "NewApiKeyView", 201)
 async def rotate(
-    services: Services, origin: Origin, key_id: KeyId, body: RotateBody | None = None
+    services: Services, caller: Caller, origin: Origin, key_id: KeyId, body: RotateBody | None = None
 ) -> JSONResponse:
     """Replace a key by a new one with the same name and scopes; the old one works for some more hours."""
     hours = (body or RotateBody()).overlap_hours
-    view = await rotate_key(services.keys, key_id, origin=origin, now=time.time(), overlap_hours=hours)
+    view = await rotate_key(
+        services.keys_of(caller), key_id, origin=origin, now=time.time(), overlap_hours=hours
+    )
     return JSONResponse(view.to_dict(), 201, headers=NO_STORE)
 
 
 @routes.get("/audit", Scope.ADMIN, "AuditEntryViewPage")
 async def audit_trail(
     services: Services,
+    caller: Caller,
     actor: Annotated[str | None, Query(max_length=MAX_ACTOR)] = None,
     action: Annotated[str | None, Query(max_length=100)] = None,
     object_kind: Annotated[str | None, Query(max_length=100)] = None,
@@ -150,28 +162,29 @@ async def audit_trail(
 ) -> JSONResponse:
     """List what callers changed, newest first."""
     audit_filter = AuditFilter(actor=actor, action=action, object_kind=object_kind, object_id=object_id)
-    return PageAnswer(await list_changes(services.audit, audit_filter, cursor=cursor, limit=limit))
+    trail = services.audit_of(caller)
+    return PageAnswer(await list_changes(trail, audit_filter, cursor=cursor, limit=limit))
 
 
-@routes.get("/admin/schema", Scope.ADMIN, "SchemaView")
+@routes.get("/admin/schema", Scope.ADMIN, "SchemaView", reach=Reach.INSTALLATION)
 async def schema(admin: Admin) -> JSONResponse:
     """Show the version of the database's schema."""
     return JSONResponse((await schema_state(admin)).to_dict())
 
 
-@routes.get("/admin/schema/versions", Scope.ADMIN, "[SchemaVersionView]")
+@routes.get("/admin/schema/versions", Scope.ADMIN, "[SchemaVersionView]", reach=Reach.INSTALLATION)
 async def schema_versions(admin: Admin) -> JSONResponse:
     """List the versions of the schema that this server knows, oldest first."""
     return JSONResponse([version.to_dict() for version in await schema_history(admin)])
 
 
-@routes.post("/admin/migrate", Scope.ADMIN, "SchemaView")
+@routes.post("/admin/migrate", Scope.ADMIN, "SchemaView", reach=Reach.INSTALLATION)
 async def migrate(admin: Admin, origin: Origin) -> JSONResponse:
     """Upgrade the schema of the database to the version of this server. A current one stays as it is."""
     return JSONResponse((await migrate_schema(admin, origin=origin)).to_dict())
 
 
-@routes.get("/admin/invariants", Scope.ADMIN, "AuditBatchView")
+@routes.get("/admin/invariants", Scope.ADMIN, "AuditBatchView", reach=Reach.INSTALLATION)
 async def invariants(
     admin: Admin,
     app: App,
@@ -189,7 +202,7 @@ async def invariants(
     return PageAnswer(await audit_batch(admin, job_id=job_id, cursor=cursor))
 
 
-@routes.post("/admin/metrics/rebuild", Scope.ADMIN, "MetricRebuildView")
+@routes.post("/admin/metrics/rebuild", Scope.ADMIN, "MetricRebuildView", reach=Reach.INSTALLATION)
 async def rebuild(admin: Admin, origin: Origin, cursor: Cursor = None) -> JSONResponse:
     """Count all finished jobs again.
 

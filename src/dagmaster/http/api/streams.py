@@ -9,12 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagmaster.application.access import narrow
+from dagmaster.application.job_lookup import find_job
 from dagmaster.application.log_streams import stream_with_logs
 from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.http.event_stream import EventStream
 from dagmaster.http.parameters import JobId, Jobs, Limit, NodeIds, Time, parse_optional_time
 from dagmaster.http.routes import Routes
-from dagmaster.http.services import App, Live
+from dagmaster.http.services import App, Caller, Live
 from dagmaster.ports.api_keys import Reach, Scope
 
 routes = Routes("streams")
@@ -55,6 +56,7 @@ LogSelection = Annotated[dict[str, Any] | None, Depends(log_selection)]
 async def stream_of_job(
     request: Request,
     app: App,
+    caller: Caller,
     live: Live,
     job_id: JobId,
     logs: LogSelection,
@@ -64,20 +66,21 @@ async def stream_of_job(
     """Follow a job: a snapshot, then deltas, until it has finished; 204 if it has, and nothing is new."""
     # The header comes from a browser that connects again, to the same URL: it is newer.
     after = last_event_id if last is None else last
-    record = await live.jobs.find(job_id)
+    record = await find_job(app, job_id)
+    jobs = live.of(caller).jobs
     if logs is not None:
         # Before the stream begins: a node that does not exist is an error, not a stream without its log.
         await list_logs(app, record.job_id, **logs, limit=1)
-        messages = stream_with_logs(app, record.job_id, live.jobs.stream(record, after), **logs)
+        messages = stream_with_logs(app, record.job_id, jobs.stream(record, after), **logs)
         return EventStream(request, messages)
     if record.is_finished and after == record.event_seq:
         return Response(status_code=204)
-    return EventStream(request, live.jobs.stream(record, after))
+    return EventStream(request, jobs.stream(record, after))
 
 
 @routes.get("/stream", Scope.READ, "EventStream", media_type="text/event-stream", reach=Reach.JOBS)
 async def stream_of_jobs(
-    request: Request, app: App, live: Live, job_filter: Jobs, limit: Limit = 100
+    request: Request, caller: Caller, live: Live, job_filter: Jobs, limit: Limit = 100
 ) -> Response:
     """Follow the newest jobs that match: a snapshot, then what changes, without end."""
-    return EventStream(request, live.lists.stream(narrow(app.caller, job_filter), limit=limit))
+    return EventStream(request, live.of(caller).lists.stream(narrow(caller, job_filter), limit=limit))

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 from dagmaster.application.remote_tasks import MAX_CLAIM, MAX_WAIT_SECONDS, ClaimRequest, ProgressReport
 from dagmaster.http.parameters import MAX_ID
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import Caller, Origin, Services
+from dagmaster.http.services import Caller, Origin, Services, Tasks
 from dagmaster.json_types import JsonObject
 from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ports.handler_contracts import HandlerOffer
@@ -170,7 +170,9 @@ class ResultBody(TaskCallBody):
 
 
 @routes.post("/workers", Scope.WORK, "RegistrationView", 201, reach=Reach.OPEN)
-async def register(services: Services, caller: Caller, origin: Origin, body: WorkerBody) -> JSONResponse:
+async def register(
+    services: Services, tasks: Tasks, caller: Caller, origin: Origin, body: WorkerBody
+) -> JSONResponse:
     """Register a worker, and publish its handlers.
 
     It has to call again within its lease, or its tasks are lost.
@@ -188,27 +190,31 @@ async def register(services: Services, caller: Caller, origin: Origin, body: Wor
         concurrency=body.concurrency,
         offer=HandlerOffer(caller.actor, definitions, named),
     )
-    view = await services.remote_tasks.register(worker, caller.limits)
+    view = await tasks.register(worker, caller.limits)
     # Before the answer: a worker whose entry is missing does not get its id.
     details: JsonObject = {
         "host": worker.host,
         "queues": [*worker.queues],
         "handlers": [*sorted(worker.offered)],
     }
-    await services.audit.append([origin.entry("worker.register", "worker", view.worker_id, details)])
+    await services.audit_of(caller).append(
+        [origin.entry("worker.register", "worker", view.worker_id, details)]
+    )
     return JSONResponse(view.to_dict(), 201)
 
 
 @routes.post("/workers/{worker_id}/deregister", Scope.WORK, "DeregistrationView", reach=Reach.OPEN)
-async def deregister(services: Services, caller: Caller, origin: Origin, worker_id: str) -> JSONResponse:
+async def deregister(
+    services: Services, tasks: Tasks, caller: Caller, origin: Origin, worker_id: str
+) -> JSONResponse:
     """Release the tasks of a worker, and deregister it."""
-    view = await services.remote_tasks.deregister(worker_id, caller.key_id)
-    await services.audit.append([origin.entry("worker.deregister", "worker", view.worker_id)])
+    view = await tasks.deregister(worker_id, caller.key_id)
+    await services.audit_of(caller).append([origin.entry("worker.deregister", "worker", view.worker_id)])
     return JSONResponse(view.to_dict())
 
 
 @routes.post("/tasks/claim", Scope.WORK, "ClaimedTasksView", reach=Reach.OPEN)
-async def claim(request: Request, services: Services, caller: Caller, body: ClaimBody) -> JSONResponse:
+async def claim(request: Request, tasks: Tasks, caller: Caller, body: ClaimBody) -> JSONResponse:
     """Claim tasks of the worker's handlers; wait for one if all queues are empty."""
 
     async def is_connected() -> bool:
@@ -217,19 +223,19 @@ async def claim(request: Request, services: Services, caller: Caller, body: Clai
     asked = ClaimRequest(
         worker_id=body.worker_id, task_ids=body.task_ids, limit=body.limit, wait_seconds=body.wait_seconds
     )
-    view = await services.remote_tasks.claim(asked, caller.key_id, is_connected)
+    view = await tasks.claim(asked, caller.key_id, is_connected)
     return JSONResponse(view.to_dict(), headers=NO_STORE)
 
 
 @routes.post("/callbacks/task-heartbeat", Scope.WORK, "HeartbeatView", reach=Reach.OPEN)
-async def heartbeat(services: Services, caller: Caller, body: HeartbeatBody) -> JSONResponse:
+async def heartbeat(tasks: Tasks, caller: Caller, body: HeartbeatBody) -> JSONResponse:
     """Renew the lease of a worker and of its tasks; learn which of them to stop."""
-    view = await services.remote_tasks.heartbeat(body.worker_id, body.task_ids, caller.key_id)
+    view = await tasks.heartbeat(body.worker_id, body.task_ids, caller.key_id)
     return JSONResponse(view.to_dict())
 
 
 @routes.post("/callbacks/task-progress", Scope.WORK, "TaskProgressView", reach=Reach.OPEN)
-async def progress(services: Services, caller: Caller, body: ProgressBody) -> JSONResponse:
+async def progress(tasks: Tasks, caller: Caller, body: ProgressBody) -> JSONResponse:
     """Report the progress of a task, a checkpoint, a part of its log. It does not renew the lease."""
     report = ProgressReport(
         worker_id=body.worker_id,
@@ -241,16 +247,16 @@ async def progress(services: Services, caller: Caller, body: ProgressBody) -> JS
         checkpoint=None if body.checkpoint is None else body.checkpoint.model_dump(),
         log=None if body.log is None else (body.log.chunk, body.log.text),
     )
-    return JSONResponse((await services.remote_tasks.progress(report, caller.key_id)).to_dict())
+    return JSONResponse((await tasks.progress(report, caller.key_id)).to_dict())
 
 
 @routes.post("/callbacks/task-result", Scope.WORK, "TaskResultView", reach=Reach.OPEN)
-async def result(services: Services, caller: Caller, body: ResultBody) -> JSONResponse:
+async def result(tasks: Tasks, caller: Caller, body: ResultBody) -> JSONResponse:
     """Report the outcome of a task.
 
     Sent again, it gets the same answer; under a stale lease token it gets 409.
     """
-    view = await services.remote_tasks.report(
+    view = await tasks.report(
         body.worker_id, body.task_id, int(body.lease_token), body.to_outcome(), caller.key_id
     )
     return JSONResponse(view.to_dict())

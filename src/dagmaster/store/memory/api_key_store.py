@@ -26,6 +26,10 @@ class MemoryApiKeyStore:
         self._keys: dict[str, ApiKeyRecord] = {}
         self._sessions: dict[str, BrowserSession] = {}
 
+    def for_tenant(self, tenant: str) -> MemoryApiKeyStore:
+        del tenant
+        return self
+
     async def add(self, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()) -> None:
         self._digests[digest] = record.key_id
         self._keys[record.key_id] = replace(record, created_at=self._clock.now())

@@ -25,6 +25,10 @@ class MemoryAuditTrail:
         self._clock = clock or SystemClock()
         self._records: list[AuditRecord] = []
 
+    def for_tenant(self, tenant: str) -> MemoryAuditTrail:
+        del tenant
+        return self
+
     async def append(self, entries: Sequence[AuditEntry]) -> None:
         self.add(entries)
 

@@ -36,6 +36,10 @@ class MemoryClientStore:
         self.contracts = MemoryHandlerContracts(database)
         self.requests = NoRequests()
 
+    def for_tenant(self, tenant: str) -> MemoryClientStore:
+        del tenant
+        return self
+
     async def lease_ids(self) -> Ids:
         return self.ids
 

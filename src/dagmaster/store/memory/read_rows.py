@@ -19,6 +19,7 @@ from dagmaster.ports.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.job_columns import Use, column_names
 from dagmaster.ports.job_filter import Match, active_fields
 from dagmaster.ports.read_store import FootprintRecord
+from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.records.jobs import JobRecord, OwnerRecord
 from dagmaster.records.nodes import NodeRecord, progress_record
 from dagmaster.records.tasks import AttemptRecord, TaskRecord
@@ -53,6 +54,7 @@ def workflow_record(
     """Return the record of a published workflow from its versions, oldest first, and one definition."""
     return WorkflowRecord(
         workflow_id=versions[0].workflow_id,
+        tenant=DEFAULT_TENANT,
         name=definition.get("name"),
         tags=tuple(definition.get("tags", ())),
         versions_total=len(versions),

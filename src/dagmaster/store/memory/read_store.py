@@ -88,6 +88,11 @@ class MemoryReadStore:
 
     # ── Jobs ──
 
+    def for_tenant(self, tenant: str) -> MemoryReadStore:
+        """Return the same store: one in memory is of one process, and has one tenant."""
+        del tenant
+        return self
+
     async def jobs(
         self,
         job_filter: JobFilter,
@@ -342,7 +347,7 @@ class MemoryReadStore:
     async def workflows(
         self, *, tag: str | None = None, after: Position | None = None, limit: int = 100
     ) -> list[WorkflowRecord]:
-        last = "" if after is None else str(after[0])
+        last = "" if after is None else str(after[0]).partition(" ")[0]
         workflow_ids = sorted(
             {workflow_id for workflow_id, _ in self._database.workflows if workflow_id > last}
         )
@@ -356,8 +361,14 @@ class MemoryReadStore:
         return workflow_record(versions, definition, self._database.clock.now())
 
     async def versions(
-        self, workflow_id: str, *, after: Position | None = None, limit: int | None = None
+        self,
+        workflow_id: str,
+        *,
+        after: Position | None = None,
+        limit: int | None = None,
+        is_own: bool = False,
     ) -> list[VersionRecord]:
+        del is_own  # One process, one tenant.
         last = 0 if after is None else int(after[0])
         return [one for one in versions_of(self._database, workflow_id) if one.version > last][:limit]
 

@@ -35,6 +35,10 @@ class MemoryRemoteWorkers:
         self.contracts = MemoryHandlerContracts(database)
         database.listen("tasks", self._waiters.on_tasks)
 
+    def for_tenant(self, tenant: str) -> MemoryRemoteWorkers:
+        del tenant
+        return self
+
     async def register(self, worker: NewWorker) -> str:
         worker_id = self._ids.new()
         now = self._database.clock.now()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
+from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.store.memory.added_nodes import stored_batches
 from dagmaster.store.memory.job_rows import claimed_job
 
@@ -32,6 +33,10 @@ class MemoryReusableResults:
         self._database = database
         self._blobs = blobs or database.blobs
         self._worker_lease_seconds = worker_lease_seconds
+
+    def for_tenant(self, tenant: str) -> MemoryReusableResults:
+        del tenant
+        return self
 
     async def load_job(self, job_id: str) -> ClaimedJob | None:
         job = self._database.jobs.get(job_id)
@@ -78,7 +83,10 @@ class MemoryReusableResults:
         text = self._database.graphs.get(content_hash)
         return None if text is None else json.loads(text)
 
-    async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
+    async def find_workflow(
+        self, workflow_id: str, version: int | None, tenant: str = DEFAULT_TENANT
+    ) -> StoredWorkflow | None:
+        del tenant  # One process, one tenant.
         number = self._database.active.get(workflow_id) if version is None else version
         return None if number is None else self._database.workflows.get((workflow_id, number))
 

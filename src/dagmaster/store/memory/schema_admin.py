@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dagmaster.ports.schema_admin import SchemaState, SchemaVersion
+from dagmaster.ports.tenants import Isolation
 
 _CURRENT = SchemaState("memory", "memory", is_usable=True)
 
@@ -15,6 +16,9 @@ class MemorySchemaAdmin:
 
     async def migrate(self) -> SchemaState:
         return _CURRENT
+
+    async def isolation(self) -> Isolation:
+        return Isolation()
 
     async def apply_roles(self, *, is_exact: bool) -> None:
         """Do nothing: there are no users."""

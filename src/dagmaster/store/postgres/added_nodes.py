@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.added_nodes import BatchKey
     from dagmaster.ports.task_ledger import TaskReport
-    from dagmaster.store.postgres.connection import Connection, Copy
-    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+    from dagmaster.store.postgres.connection import Copy
     from dagmaster.store.postgres.named_queries import Query
+    from dagmaster.store.postgres.tenant_session import Reader, Session
 
 SQL: Final = queries("added_nodes")
 MAX_ID: Final = 1 << 63
@@ -49,7 +49,7 @@ _KINDS: Final = {kind.value: kind for kind in MemberKind}
 
 
 async def load_batches(
-    connection: Connection | ReadOnlyPool,
+    connection: Reader,
     job_id: str,
     numbers: Collection[int] | None = None,
     proof: Mapping[str, int] = MappingProxyType({}),
@@ -78,7 +78,7 @@ async def load_batches(
 
 
 async def _load_nodes(
-    connection: Connection | ReadOnlyPool, batches: Mapping[int, StoredBatch], params: Mapping[str, Any]
+    connection: Reader, batches: Mapping[int, StoredBatch], params: Mapping[str, Any]
 ) -> None:
     last_batch, last_position = 0, -1
     while True:
@@ -133,7 +133,7 @@ def unique_ids(rows: BatchRows) -> Iterator[None]:
 
 
 async def reserve_batch(
-    connection: Connection, query: Query, params: Mapping[str, Any]
+    connection: Reader, query: Query, params: Mapping[str, Any]
 ) -> tuple[int, Reservation] | None:
     """Return the job and the number of a new batch; None if there is no such job, or the task is not held."""
     for _ in range(_TRIES):
@@ -147,7 +147,7 @@ async def reserve_batch(
 
 
 async def reserve_task_batch(
-    connection: Connection, task_id: str, token: int, key: BatchKey | None = None
+    connection: Reader, task_id: str, token: int, key: BatchKey | None = None
 ) -> tuple[int, Reservation] | None:
     """Return the job and the number of a new batch of a task; None if the task is not held."""
     node_id, call_number, digest = key or (None, None, None)
@@ -157,7 +157,7 @@ async def reserve_task_batch(
 
 
 async def report_with_nodes(
-    connection: Connection, report: TaskReport, statement: tuple[Query, Mapping[str, Any]]
+    connection: Session, report: TaskReport, statement: tuple[Query, Mapping[str, Any]]
 ) -> Sequence[asyncpg.Record]:
     """Store the nodes that a task added, with its report, in one transaction; no rows if it is not held."""
     reserved = await reserve_task_batch(connection, report.task_id, report.token)
@@ -179,7 +179,7 @@ async def report_with_nodes(
 class PostgresAddedNodeReader:
     """Reads what was added to the graphs of jobs, on a pool of read-only connections."""
 
-    def __init__(self, pool: ReadOnlyPool) -> None:
+    def __init__(self, pool: Reader) -> None:
         self._pool = pool
 
     async def accepted_batches(self, job_id: str) -> tuple[int, ...]:
@@ -206,7 +206,7 @@ class PostgresAddedNodeReader:
 class PostgresTaskNodes:
     """Batches that running tasks add to their own job."""
 
-    _journal: Connection
+    _journal: Session
 
     async def reserve_batch(
         self, task_id: str, token: int, key: BatchKey | None = None

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 import asyncpg
 
 from dagmaster.ports.invariant_audit import AuditBatch, AuditedRows, AuditPosition, Violation
+from dagmaster.ports.tenants import ALL_TENANTS
 from dagmaster.store.postgres.connection import CONNECT_SECONDS
 from dagmaster.store.postgres.connection_errors import DRIVER_ERRORS, translate_error
 from dagmaster.store.postgres.named_queries import queries
+from dagmaster.store.postgres.tenant_session import set_tenant
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -264,9 +266,9 @@ class _Auditor:
             yield
             return
         async with self._connection.transaction(isolation="repeatable_read", readonly=True):
-            await self._connection.execute(
-                "; ".join(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items())
-            )
+            settings = [f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items()]
+            # An audit is of the installation. A server's role sees nothing without a tenant.
+            await self._connection.execute("; ".join([*settings, set_tenant(ALL_TENANTS)]))
             yield
 
     async def _value(self, query: Query, params: Mapping[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.records.page import Position
+    from dagmaster.store.postgres.tenant_session import Reader, Session
 
 _FILTERS: Final = ("actor", "action", "object_kind", "object_id")
 APPEND = queries("audit_trail")["append"]
@@ -46,19 +48,26 @@ class PostgresAuditTrail:
         self, config: DatabaseConfig, *, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
     ) -> None:
         self._connection = Connection(config, "dagmaster audit trail")
-        self.pool = ReadOnlyPool(
+        self.session: Session = self._connection
+        self.connections = ReadOnlyPool(
             config,
             "dagmaster audit trail, reader",
             statement_timeout_seconds=statement_timeout_seconds,
             max_connections=1,
         )
+        self.pool: Reader = self.connections
+
+    def for_tenant(self, tenant: str) -> PostgresAuditTrail:
+        view = copy.copy(self)
+        view.session, view.pool = self._connection.for_tenant(tenant), self.connections.for_tenant(tenant)
+        return view
 
     async def close(self) -> None:
         await self._connection.close()
-        await self.pool.close()
+        await self.connections.close()
 
     async def append(self, entries: Sequence[AuditEntry]) -> None:
-        await self._connection.fetch(APPEND, entry_columns(entries))
+        await self.session.fetch(APPEND, entry_columns(entries))
 
     async def entries(
         self, audit_filter: AuditFilter, *, after: Position | None = None, limit: int = 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import socket
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
+    from dagmaster.store.postgres.tenant_session import Session
 
 _SQL = queries("client")
 _ADDED = queries("added_nodes")
@@ -43,11 +45,19 @@ class PostgresClientStore:
     """Accepts jobs and commands. An accepted one is on disk."""
 
     def __init__(self, config: DatabaseConfig, name: str = "dagmaster client") -> None:
-        self.session = Connection(config, name)
-        self.identity = Identity(self.session)
+        self.connection = Connection(config, name)
+        self.session: Session = self.connection
+        self.identity = Identity(self.connection)
         self.contracts = PostgresHandlerContracts(self.session)
         self.requests = PostgresRequestStore(self.session)
         self._leasing = asyncio.Lock()
+
+    def for_tenant(self, tenant: str) -> PostgresClientStore:
+        view = copy.copy(self)
+        view.session = self.connection.for_tenant(tenant)
+        view.contracts = PostgresHandlerContracts(view.session)
+        view.requests = PostgresRequestStore(view.session)
+        return view
 
     async def open(self) -> None:
         """Connect, and lease a machine id for new ids."""
@@ -62,7 +72,7 @@ class PostgresClientStore:
     async def close(self) -> None:
         """Release the machine id and close the connection."""
         await self.identity.release()
-        await self.session.close()
+        await self.connection.close()
 
     async def put_graph(self, content_hash: str, definition: str) -> None:
         await self.session.fetch(_SQL["put_graph"], {"content_hash": content_hash, "definition": definition})

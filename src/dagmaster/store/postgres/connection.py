@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
@@ -15,8 +16,9 @@ from asyncpg.exceptions import (
 )
 
 from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable
-from dagmaster.ports.tenants import ALL_TENANTS, is_tenant
 from dagmaster.store.postgres.connection_errors import DRIVER_ERRORS, LOST, translate_error
+from dagmaster.store.postgres.row_inserts import insert_rows
+from dagmaster.store.postgres.tenant_session import CAN_TAKE_ROLE, TenantSession, check_role, set_tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     """A table, its columns, and rows to copy into it, which are read once."""
 
 CONNECT_SECONDS: Final = 10.0
+ROLE_CHECK_SECONDS: Final = 5.0
+"""How long a connection without the role of servers goes on before it looks again whether there is one."""
 COMMAND_SECONDS: Final = 60.0
 DEADLOCKS: Final = 3
 
@@ -66,6 +70,9 @@ class Connection:
         # How often the connection was lost and reopened.
         self.losses = 0
         self._was_connected = False
+        self._reads = reads
+        # The end of the last read's transaction: who reads does not wait for it, the next statement does.
+        self._ending: asyncio.Task[str] | None = None
         self._dsn = (config.direct or config.dsn) if listens else config.dsn
         self._is_pooled = config.is_pooled and not (listens and config.direct)
         self.can_listen = listens and not self._is_pooled
@@ -83,9 +90,10 @@ class Connection:
             }
             # asyncpg takes a session that is read-only for one on a standby, and finds no host to connect to.
             self._dsn = self._dsn.replace("target_session_attrs=read-write", "target_session_attrs=primary")
-        self._role = config.role
-        if config.role is not None:
-            settings |= {"role": config.role}
+        # Taken on as soon as it exists with its rights, and behind a pooler by each transaction.
+        self._wanted_role = config.role
+        self._role: str | None = None
+        self._role_checked_at = 0.0
         self._settings = {"application_name": name}
         self._begin = ""
         if self._is_pooled:
@@ -172,17 +180,39 @@ class Connection:
             if not connection.is_closed():
                 await connection.execute("ROLLBACK")
             raise
-        await connection.execute("COMMIT")
+        if self._reads:
+            self._ending = asyncio.create_task(connection.execute("COMMIT"))
+        else:
+            await connection.execute("COMMIT")
         return rows
+
+    async def _end_read(self) -> None:
+        """Wait until the transaction of the last read has ended."""
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            with contextlib.suppress(*DRIVER_ERRORS):
+                await ending
 
     def _beginning(self, tenant: str | None) -> str:
         """Return what begins a transaction with settings of its own; empty if there are none.
 
         The tenant is set for one transaction and never for the session: the next one may be of another.
         """
+        begin = self._begin
+        if self._is_pooled and self._role is not None:
+            begin = f"{begin}; SET LOCAL ROLE {self._role}"
         if tenant is None:
-            return self._begin
-        return f"{self._begin or 'BEGIN'}; {set_tenant(tenant)}"
+            return begin
+        check_role(self._wanted_role, self._role, tenant)
+        return f"{begin or 'BEGIN'}; {set_tenant(tenant)}"
+
+    async def _take_role(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
+        """Take on the role that sees the rows of one tenant, if this user can."""
+        self._role_checked_at = time.monotonic()
+        can_take = await connection.fetchval(CAN_TAKE_ROLE)
+        self._role = self._wanted_role if can_take else None
+        if self._role is not None and not self._is_pooled:
+            await connection.execute(f"SET ROLE {self._role}")
 
     async def execute_in_transaction(
         self,
@@ -253,6 +283,7 @@ class Connection:
         role = self._role if self._is_pooled else None
         settings = [f"SET LOCAL ROLE {role}"] if role is not None else []
         if tenant is not None:
+            check_role(self._wanted_role, self._role, tenant)
             settings.append(set_tenant(tenant))
         if settings:
             await connection.execute("; ".join(settings))
@@ -275,6 +306,9 @@ class Connection:
         self, connection: asyncpg.Connection[asyncpg.Record], copy: Copy, params: Mapping[str, Any]
     ) -> None:
         table, columns, records = copy
+        if self._role is not None:
+            await insert_rows(connection, table, columns, records)
+            return
         if self.role is None:
             await connection.copy_records_to_table(
                 table, schema_name="dagapp", columns=columns, records=records, timeout=COMMAND_SECONDS
@@ -307,7 +341,12 @@ class Connection:
                 with contextlib.suppress(*DRIVER_ERRORS):
                     await connection.remove_listener(channel, callback)
 
+    def for_tenant(self, tenant: str) -> TenantSession:
+        """Return the connection on behalf of a tenant, or of all tenants."""
+        return TenantSession(self, tenant)
+
     async def close(self) -> None:
+        await self._end_read()
         connection, self._connection = self._connection, None
         self._channels.clear()
         if connection is not None and not connection.is_closed():
@@ -316,8 +355,11 @@ class Connection:
                 await connection.close(timeout=2)
 
     async def _ensure_connected(self) -> asyncpg.Connection[asyncpg.Record]:
+        await self._end_read()
         connection = self._connection
         if connection is not None and not connection.is_closed():
+            if self._wanted_role is not None and self._role is None and self._is_role_check_due():
+                await self._take_role(connection)
             return connection
         try:
             try:
@@ -331,6 +373,8 @@ class Connection:
                     raise DatabaseUnavailable(str(error)) from error
                 connection = await self._connect()
             try:
+                if self._wanted_role is not None:
+                    await self._take_role(connection)
                 for channel in self._channels:
                     await self._add_listener(connection, channel)
             except BaseException:
@@ -343,6 +387,9 @@ class Connection:
         self._connection = connection
         connection.add_termination_listener(self._on_terminated)
         return connection
+
+    def _is_role_check_due(self) -> bool:
+        return time.monotonic() - self._role_checked_at > ROLE_CHECK_SECONDS
 
     async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
         connecting = asyncio.ensure_future(self._open_connection())
@@ -392,13 +439,6 @@ class Connection:
     def _on_terminated(self, _connection: object) -> None:
         if self._on_disconnect is not None:
             self._on_disconnect()
-
-
-def set_tenant(tenant: str) -> str:
-    """Return the statement that makes a transaction see the rows of a tenant, or of all tenants."""
-    if tenant != ALL_TENANTS and not is_tenant(tenant):
-        raise ValueError(f"not the name of a tenant: {tenant!r}")
-    return f"SET LOCAL dagapp.tenant = '{tenant}'"
 
 
 def _terminate_result(connecting: asyncio.Future[asyncpg.Connection[asyncpg.Record]]) -> None:

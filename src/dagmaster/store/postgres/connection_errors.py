@@ -27,6 +27,7 @@ from dagmaster.errors import (
     DatabaseDiskFull,
     DatabaseReadOnly,
     DatabaseUnavailable,
+    JobQuotaExceeded,
     SchemaVersionMismatch,
     StatementFailed,
 )
@@ -42,6 +43,10 @@ LOST: Final = (
     CannotConnectNowError,
     TooManyConnectionsError,
 )
+JOB_QUOTA: Final = "DM430"
+"""What the trigger of dag_jobs raises for a tenant that has as many open jobs as it may have."""
+QUOTA_SECONDS: Final = 10.0
+"""When a submit may be tried again: jobs finish at any time."""
 DRIVER_ERRORS: Final = (*LOST, PostgresError)
 # Transient error classes: rolled back, out of resources, not in this state, stopped, read-only.
 _TRANSIENT: Final = frozenset({"25", "40", "53", "55", "57", "58"})
@@ -76,8 +81,13 @@ def translate_error(error: BaseException, where: str) -> DagmasterError:
     return StatementFailed(message)
 
 
-def _condition(error: BaseException, where: str) -> DatabaseUnavailable | None:
+def _condition(error: BaseException, where: str) -> DagmasterError | None:
     """Return our error for a condition of the database that fails some calls."""
+    if getattr(error, "sqlstate", "") == JOB_QUOTA:
+        return JobQuotaExceeded(
+            f"{str(error).splitlines()[0]}: submit again when some have finished",
+            retry_after_seconds=QUOTA_SECONDS,
+        )
     if isinstance(error, DiskFullError):
         return DatabaseDiskFull(
             "the disk of the database is full: free some space, and services continue by themselves"

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.tenant_session import TenantReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -52,6 +53,10 @@ class ReadOnlyPool:
     ) -> asyncpg.Record | None:
         rows = await self.fetch(query, params, tenant=tenant)
         return rows[0] if rows else None
+
+    def for_tenant(self, tenant: str) -> TenantReader:
+        """Return the pool on behalf of a tenant, or of all tenants."""
+        return TenantReader(self, tenant)
 
     async def close(self) -> None:
         for connection in self.connections:

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.context import QueueState, Service
     from dagmaster.json_types import JsonObject
     from dagmaster.store.fleet_state import Registration
-    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+    from dagmaster.store.postgres.tenant_session import Reader
 
 _SQL = queries("diagnosis")
 
 
 async def read_diagnosis(
-    pool: ReadOnlyPool, job_id: int, *, lease_seconds: float, worker_lease_seconds: float
+    pool: Reader, job_id: int, *, lease_seconds: float, worker_lease_seconds: float
 ) -> DiagnosisFacts | None:
     params: JsonObject = {"job_id": job_id}
     job = await pool.row(_SQL["job"], {**params, "lease_seconds": lease_seconds})
@@ -71,7 +71,7 @@ async def read_diagnosis(
 
 
 async def _read_queues(
-    pool: ReadOnlyPool, job_id: int, in_flight: list[Record], workers: Mapping[str, Registration]
+    pool: Reader, job_id: int, in_flight: list[Record], workers: Mapping[str, Registration]
 ) -> tuple[dict[int, int], dict[str, QueueState]]:
     """Read the positions of the job's tasks in their queues, and the capacity of these queues."""
     names = sorted({row["queue"] for row in in_flight if row["worker_id"] is None})

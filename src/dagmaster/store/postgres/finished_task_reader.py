@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.finished_tasks import FinishedTaskFilter
     from dagmaster.records.page import Position
-    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+    from dagmaster.store.postgres.tenant_session import Reader
 
 _SQL = queries("finished_tasks")
 _FIRST_WINDOW_SECONDS: Final = 60.0
@@ -41,7 +41,7 @@ _POSITION: Final = ("at", "seq")
 class PostgresFinishedTaskReader:
     """Finished tasks. An id that no row can have, and a text that cannot be stored, match nothing."""
 
-    def __init__(self, pool: ReadOnlyPool) -> None:
+    def __init__(self, pool: Reader) -> None:
         self._pool = pool
 
     async def page(

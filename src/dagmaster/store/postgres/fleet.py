@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
     from dagmaster.json_types import JsonObject
     from dagmaster.records.page import Position
-    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+    from dagmaster.store.postgres.tenant_session import Reader
 
 _SQL = queries("fleet")
 _CONTRACTS = queries("handlers")
 _NONE: Final = ClaimedTasks(0)
 
 
-async def read_fleet(pool: ReadOnlyPool, *, lease_seconds: float, worker_lease_seconds: float) -> FleetRecord:
+async def read_fleet(pool: Reader, *, lease_seconds: float, worker_lease_seconds: float) -> FleetRecord:
     """Read the live services, services that stopped within the last hour, and what waits."""
     params = {"recent_seconds": RECENT_SECONDS, "max_stopped": MAX_STOPPED}
     rows = await pool.fetch(_SQL["orchestrators"], params)
@@ -65,13 +65,13 @@ async def read_fleet(pool: ReadOnlyPool, *, lease_seconds: float, worker_lease_s
     )
 
 
-async def _read_claimed(pool: ReadOnlyPool) -> dict[str, ClaimedTasks]:
+async def _read_claimed(pool: Reader) -> dict[str, ClaimedTasks]:
     rows = await pool.fetch(_SQL["claimed"], {"overdue_seconds": OVERDUE_SECONDS})
     return {str(row["worker_id"]): ClaimedTasks(row["tasks"], row["overdue"]) for row in rows}
 
 
 async def read_workers(
-    pool: ReadOnlyPool, worker_ids: Collection[int], worker_lease_seconds: float
+    pool: Reader, worker_ids: Collection[int], worker_lease_seconds: float
 ) -> dict[str, Registration]:
     """Read the registered workers, and these."""
     rows = await pool.fetch(_SQL["workers_of_tasks"], {"worker_ids": sorted(worker_ids)})
@@ -79,7 +79,7 @@ async def read_workers(
 
 
 async def read_handlers(
-    pool: ReadOnlyPool, after: Position | None, limit: int, worker_lease_seconds: float
+    pool: Reader, after: Position | None, limit: int, worker_lease_seconds: float
 ) -> list[HandlerRecord]:
     """Read the published handlers by name, with the number of live workers that have each."""
     last = "" if after is None else str(after[0])
@@ -135,14 +135,14 @@ def registration_of(row: Record | Mapping[str, Any], lease_seconds: float) -> Re
     )
 
 
-async def _left_jobs(pool: ReadOnlyPool, stopped: Sequence[Registration]) -> dict[str, dict[str, int]]:
+async def _left_jobs(pool: Reader, stopped: Sequence[Registration]) -> dict[str, dict[str, int]]:
     if not stopped:
         return {}
     rows = await pool.fetch(_SQL["left_jobs"], {"owner_ids": [int(row.id) for row in stopped]})
     return {str(row["owner_id"]): {"owned": row["owned"], "unowned": row["unowned"]} for row in rows}
 
 
-async def _left_nodes(pool: ReadOnlyPool, stopped: Sequence[Registration]) -> dict[str, LeftNodes]:
+async def _left_nodes(pool: Reader, stopped: Sequence[Registration]) -> dict[str, LeftNodes]:
     """Count the nodes of tasks that dead workers left, by status, and find those that crashed since."""
     tasks = [
         (int(row.id), int(job_id), node)

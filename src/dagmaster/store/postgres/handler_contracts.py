@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.handler_contracts import HandlerOffer
-    from dagmaster.store.postgres.connection import Connection
     from dagmaster.store.postgres.named_queries import Query
+    from dagmaster.store.postgres.tenant_session import Session
 
 _SQL = queries("handlers")
 
@@ -22,7 +22,7 @@ _SQL = queries("handlers")
 class PostgresHandlerContracts:
     """Contracts, on a connection that others also use."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Session) -> None:
         self._connection = connection
 
     async def offer(self, offer: HandlerOffer) -> frozenset[str]:

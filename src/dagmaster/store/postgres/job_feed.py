@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from dagmaster.records.jobs import JobRecord
     from dagmaster.records.nodes import NodeRecord
     from dagmaster.records.tasks import TaskRecord
-    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
     from dagmaster.store.postgres.job_subscriptions import JobSubscriptions
+    from dagmaster.store.postgres.tenant_session import Reader
 
 _SQL = queries("job_feed")
 _ANNOUNCE_SECONDS: Final = WATCH_SECONDS / 3
@@ -40,7 +40,7 @@ class PostgresJobFeed:
     """Watches and reads many jobs. Ids that no row can have match nothing."""
 
     def __init__(
-        self, pool: ReadOnlyPool, subscriptions: JobSubscriptions, on_change: Callable[[str], None]
+        self, pool: Reader, subscriptions: JobSubscriptions, on_change: Callable[[str], None]
     ) -> None:
         self._pool = pool
         self._subscriptions = subscriptions
@@ -122,9 +122,7 @@ class PostgresJobFeed:
         return [task_record(row) for row in await self._pool.fetch(_SQL["claimed_tasks"], params)]
 
 
-async def read_child_counts(
-    pool: ReadOnlyPool, fan_outs: Collection[NodeKey]
-) -> Mapping[NodeKey, ChildCounts]:
+async def read_child_counts(pool: Reader, fan_outs: Collection[NodeKey]) -> Mapping[NodeKey, ChildCounts]:
     """Count the children of fan-outs by status; a fan-out without children has none."""
     counts: dict[NodeKey, dict[NodeStatus, int]] = {key: {} for key in fan_outs}
     first_started: dict[NodeKey, float] = {}

@@ -11,6 +11,7 @@ from dagmaster.engine.status import TERMINAL_JOB, JobStatus
 from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.job_columns import JOB_COLUMNS
 from dagmaster.ports.job_filter import JOB_FILTER, Match, active_fields
+from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.store.postgres.named_queries import Query, compile_query, parts
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ class JobQuery:
     def _add_text(self, name: str, text: str) -> None:
         if name == "submitted_by" and not text:
             self._conditions.append("no_submitter")
+            return
+        if name == "tenant" and text == DEFAULT_TENANT:
+            self._conditions.append("default_tenant")
             return
         if name == "name":
             self._alternatives.append(_NAMES)

@@ -24,7 +24,7 @@ from dagmaster.store.postgres.named_queries import queries
 if TYPE_CHECKING:
     from asyncpg import Record
 
-    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+    from dagmaster.store.postgres.tenant_session import Reader
 
 _SQL = queries("metrics")
 MAX_PENDING: Final = 10_000
@@ -35,7 +35,7 @@ backlog."""
 class PostgresMetricReader:
     """Metrics in PostgreSQL."""
 
-    def __init__(self, pool: ReadOnlyPool) -> None:
+    def __init__(self, pool: Reader) -> None:
         self._pool = pool
 
     async def window(self, seconds: float, step_seconds: float) -> MetricWindow:

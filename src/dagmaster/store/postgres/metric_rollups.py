@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.metric_rebuild import CountedJobs
 from dagmaster.ports.metrics import MAX_EXACT
+from dagmaster.ports.tenants import ALL_TENANTS
 from dagmaster.store.metric_rules import ROLL_UP_JOBS
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.store.postgres.tenant_session import Session
 
 _SQL = queries("metrics")
 LEASE_SECONDS: Final = 15.0
@@ -26,7 +28,7 @@ REBUILD_BATCHES: Final = 25
 class MetricRollups:
     """Counts under a lease that one process holds at a time."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Session) -> None:
         self._connection = connection
 
     async def roll_up(self, holder: int, limit: int = ROLL_UP_JOBS) -> int:
@@ -70,7 +72,9 @@ class PostgresMetricRebuilder:
 
     def __init__(self, config: DatabaseConfig) -> None:
         self._connection = Connection(config, "dagmaster metrics rebuild")
-        self._rollups = MetricRollups(self._connection)
+        # It counts the jobs of all tenants.
+        session = self._connection if config.role is None else self._connection.for_tenant(ALL_TENANTS)
+        self._rollups = MetricRollups(session)
 
     async def start(self) -> int:
         """Delete all sums and queue every finished job; return the rebuild's number (its lease holder)."""

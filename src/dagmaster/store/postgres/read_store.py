@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.expressions.secret_parts import hide_secrets
 from dagmaster.engine.status import JobStatus
 from dagmaster.ports.read_store import ALL_LOGS, JobEvent, PendingCommand
+from dagmaster.ports.tenants import ALL_TENANTS
 from dagmaster.records.fleet import FleetCounts, QueueBacklog
 from dagmaster.records.nodes import NodeValues, WaitInfo
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
@@ -45,6 +48,7 @@ from dagmaster.store.postgres.read_rows import (
     stored_event,
     task_record,
 )
+from dagmaster.store.postgres.recent_events import read_recent_events
 from dagmaster.store.postgres.request_store import PostgresRequestReader
 from dagmaster.store.postgres.timeline_reader import PostgresTimelineReader
 
@@ -71,11 +75,12 @@ if TYPE_CHECKING:
     from dagmaster.records.page import Position
     from dagmaster.records.tasks import AttemptRecord, TaskRecord
     from dagmaster.store.postgres.named_queries import Query
+    from dagmaster.store.postgres.tenant_session import Reader
 
 _SQL = queries("read")
 
-_FIRST_WINDOW_SECONDS: Final = 600.0
-_WINDOW_GROWTH: Final = 10.0
+_AFTER_TENANTS: Final = "~"
+"""A text after the names of all tenants."""
 
 
 class PostgresReadStore:
@@ -90,26 +95,40 @@ class PostgresReadStore:
         worker_lease_seconds: float = 6.0,
         statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS,
     ) -> None:
-        self.pool = ReadOnlyPool(config, name, statement_timeout_seconds=statement_timeout_seconds)
-        self.metrics = PostgresMetricReader(self.pool)
-        self.timelines = PostgresTimelineReader(self.pool)
-        self.finished_tasks = PostgresFinishedTaskReader(self.pool)
-        self.added_nodes = PostgresAddedNodeReader(self.pool)
-        self.requests = PostgresRequestReader(self.pool)
+        self.tenant: str | None = None
+        self.connections = ReadOnlyPool(config, name, statement_timeout_seconds=statement_timeout_seconds)
+        self.read_with(self.connections)
         # Of its own: a thousand clients that connect at once must not delay the streams of those that are
         # there.
-        self.feed_pool = ReadOnlyPool(
+        self.feed_connections = ReadOnlyPool(
             config, f"{name}, feed", statement_timeout_seconds=statement_timeout_seconds, max_connections=1
         )
         self.subscriptions = JobSubscriptions(config, name)
+        self.feed_pool: Reader = self.feed_connections
         # The leases of orchestrators and of workers.
         self.lease_seconds = lease_seconds
         self.worker_lease_seconds = worker_lease_seconds
 
+    def for_tenant(self, tenant: str) -> PostgresReadStore:
+        view = copy.copy(self)
+        view.tenant = tenant
+        view.feed_pool = self.feed_connections.for_tenant(tenant)
+        view.read_with(self.connections.for_tenant(tenant))
+        return view
+
+    def read_with(self, pool: Reader) -> None:
+        """Send queries of all kinds to this pool."""
+        self.pool = pool
+        self.metrics = PostgresMetricReader(pool)
+        self.timelines = PostgresTimelineReader(pool)
+        self.finished_tasks = PostgresFinishedTaskReader(pool)
+        self.added_nodes = PostgresAddedNodeReader(pool)
+        self.requests = PostgresRequestReader(pool)
+
     async def close(self) -> None:
         await self.subscriptions.close()
-        await self.pool.close()
-        await self.feed_pool.close()
+        await self.connections.close()
+        await self.feed_connections.close()
 
     # ── Jobs ──
 
@@ -121,7 +140,7 @@ class PostgresReadStore:
         limit: int = 20,
         oldest_first: bool = False,
     ) -> list[JobRecord]:
-        query = JobQuery(job_filter, after_id=None if after is None else str(after[0]))
+        query = JobQuery(self._of_tenant(job_filter), after_id=None if after is None else str(after[0]))
         page = query.page(limit, oldest_first=oldest_first)
         return [] if query.is_empty else [job_record(row) for row in await self.pool.fetch(*page)]
 
@@ -140,10 +159,19 @@ class PostgresReadStore:
         return [job_record(row) for row in await self.pool.fetch(newest_jobs_query(), params)]
 
     async def job_counts(self, job_filter: JobFilter) -> Mapping[JobStatus, int]:
-        query = JobQuery(job_filter)
+        query = JobQuery(self._of_tenant(job_filter))
         if query.is_empty:
             return {}
         return {JobStatus(row["status"]): row["jobs"] for row in await self.pool.fetch(*query.counts())}
+
+    def _of_tenant(self, job_filter: JobFilter) -> JobFilter:
+        """Return a filter that names the tenant: its jobs are found by their index.
+
+        That others are not found is up to the database.
+        """
+        if self.tenant in (None, ALL_TENANTS) or job_filter.tenant is not None:
+            return job_filter
+        return replace(job_filter, tenant=self.tenant)
 
     async def child_jobs(self, job_id: str) -> Mapping[str, tuple[str, JobStatus]]:
         rows = await self._fetch(_SQL["child_jobs"], job_id)
@@ -295,37 +323,7 @@ class PostgresReadStore:
         after: Position | None = None,
         limit: int = 100,
     ) -> list[JobEvent]:
-        """Return events across jobs, newest first.
-
-        The index on time is coarse: it finds the pages of a window, not an order. So windows are read from
-        the newest event backwards, each ten times as long as the one before.
-        """
-        after_at, after_job_id, after_seq = LAST_SECOND, MAX_BIGINT, MAX_INTEGER
-        if after is not None:
-            after_at, after_job_id = clamp_time(float(after[0])), bigint(str(after[1])) or 0
-            after_seq = clamp_integer(after[2])
-        storable = [kind for kind in types if is_storable(kind)]
-        if types and not storable:
-            return []
-        params: dict[str, Any] = {"types": storable or None, "limit": limit}
-        params |= {"after_at": after_at, "after_job_id": after_job_id, "after_seq": after_seq}
-        newest = await self._newest_event_time(after_at)
-        events: list[JobEvent] = []
-        if newest is None:
-            return events
-        oldest, until, window = clamp_time(since or 0.0), newest, _FIRST_WINDOW_SECONDS
-        while len(events) < limit and until > oldest:
-            start = max(until - window, oldest)
-            params |= {"since": start, "until": until, "limit": limit - len(events)}
-            rows = await self.pool.fetch(_SQL["recent_events"], params)
-            events += [JobEvent(str(row["job_id"]), stored_event(row)) for row in rows]
-            until, window = start, window * _WINDOW_GROWTH
-        return events
-
-    async def _newest_event_time(self, limit_at: float) -> float | None:
-        row = await self.pool.row(_SQL["now"], {})
-        # Clocks of services may be ahead of the database's by a little; an event is never of tomorrow.
-        return None if row is None else min(row["now"] + _FIRST_WINDOW_SECONDS, limit_at)
+        return await read_recent_events(self.pool, types=types, since=since, after=after, limit=limit)
 
     async def event_counts(
         self, *, since: float | None = None, until: float | None = None
@@ -361,21 +359,28 @@ class PostgresReadStore:
     async def workflows(
         self, *, tag: str | None = None, after: Position | None = None, limit: int = 100
     ) -> list[WorkflowRecord]:
-        last = "" if after is None else str(after[0])
-        if not is_storable(last) or not is_storable(tag or ""):
+        last, _, last_tenant = ("" if after is None else str(after[0])).partition(" ")
+        if not all(map(is_storable, (last, last_tenant, tag or ""))):
             return []
-        rows = await self.pool.fetch(_SQL["workflows"], {"after": last, "tag": tag, "limit": limit})
+        # A cursor of an earlier version has no tenant: it is after all of them.
+        after_tenant = last_tenant or (_AFTER_TENANTS if last else "")
+        params = {"after": last, "after_tenant": after_tenant, "tag": tag, "limit": limit}
+        rows = await self.pool.fetch(_SQL["workflows"], params)
         return [WorkflowRecord(**{**row, "tags": tuple(row["tags"])}) for row in rows]
 
     async def versions(
-        self, workflow_id: str, *, after: Position | None = None, limit: int | None = None
+        self,
+        workflow_id: str,
+        *,
+        after: Position | None = None,
+        limit: int | None = None,
+        is_own: bool = False,
     ) -> list[VersionRecord]:
         if not is_storable(workflow_id):
             return []
         last = 0 if after is None else clamp_integer(after[0])
-        rows = await self.pool.fetch(
-            _SQL["versions"], {"workflow_id": workflow_id, "after": last, "limit": limit}
-        )
+        params = {"workflow_id": workflow_id, "after": last, "limit": limit, "is_own": is_own}
+        rows = await self.pool.fetch(_SQL["versions"], params)
         return [VersionRecord(**dict(row)) for row in rows]
 
     # ── Handlers, the fleet ──

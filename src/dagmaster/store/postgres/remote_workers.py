@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import json
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.remote_workers import HeldTask
+from dagmaster.ports.tenants import ALL_TENANTS, DEFAULT_TENANT
 from dagmaster.store.claim_waiters import ClaimWaiters
 from dagmaster.store.postgres.handler_contracts import PostgresHandlerContracts
 from dagmaster.store.postgres.job_list import bigint, first_id
@@ -19,6 +21,7 @@ from dagmaster.store.postgres.named_queries import queries, split_ids
 from dagmaster.store.postgres.worker_store import (
     SCAN_AHEAD,
     PostgresWorkerStore,
+    TenantConnections,
     WorkerConnections,
     claim_query,
 )
@@ -58,10 +61,19 @@ class PostgresRemoteWorkers:
     def __init__(self, config: DatabaseConfig) -> None:
         self._config = config
         self.connections = WorkerConnections(config, "dagmaster server, workers")
+        self.sessions: WorkerConnections | TenantConnections = self.connections
         self.contracts = PostgresHandlerContracts(self.connections.side)
         self._waiters = ClaimWaiters()
         self._workers: dict[tuple[int, str], PostgresRemoteWorker] = {}
         self._leasing = asyncio.Lock()
+
+    def for_tenant(self, tenant: str) -> PostgresRemoteWorkers:
+        view = copy.copy(self)
+        view.sessions = self.connections.for_tenant(tenant)
+        # What workers of the installation publish is the installation's.
+        owner = DEFAULT_TENANT if tenant == ALL_TENANTS else tenant
+        view.contracts = PostgresHandlerContracts(self.connections.side.for_tenant(owner))
+        return view
 
     async def close(self) -> None:
         """Close the connections. Workers stay registered: another server acts for them."""
@@ -79,7 +91,7 @@ class PostgresRemoteWorkers:
             "handlers": json.dumps(dict(worker.handlers)), "registered_by": worker.registered_by,
             "secret_digest": None, "previous_id": None, "offered": _offered(worker),
         }  # fmt: skip
-        await self.connections.side.fetch(_SQL["register"], params)
+        await self.sessions.side.fetch(_SQL["register"], params)
         await self._remember(worker_id, worker.registered_by, worker.queues, worker.handlers)
         return str(worker_id)
 
@@ -89,7 +101,7 @@ class PostgresRemoteWorkers:
             return None
         worker = self._workers.get((number, registered_by))
         if worker is None:
-            row = await self.connections.side.row(
+            row = await self.sessions.side.row(
                 _REMOTE["registered"], {"worker_id": number, "registered_by": registered_by}
             )
             if row is None:
@@ -101,7 +113,7 @@ class PostgresRemoteWorkers:
 
     async def receipt(self, task_id: str, token: int) -> AttemptStatus | None:
         params = {"task_id": bigint(task_id) or 0, "token": token}
-        row = await self.connections.side.row(_REMOTE["receipt"], params)
+        row = await self.sessions.side.row(_REMOTE["receipt"], params)
         return None if row is None else AttemptStatus(row["status"])
 
     def forget(self, worker: PostgresRemoteWorker) -> None:
@@ -120,7 +132,7 @@ class PostgresRemoteWorkers:
         now = time.monotonic()
         for key in [key for key, worker in self._workers.items() if now - worker.used_at > FORGET_SECONDS]:
             del self._workers[key]
-        worker = PostgresRemoteWorker(self, self._config, self.connections, self._waiters)
+        worker = PostgresRemoteWorker(self, self._config, self.sessions, self._waiters)
         worker.attach(worker_id, registered_by, queues, handlers)
         return self._workers.setdefault(worker.key, worker)
 
@@ -137,7 +149,7 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         self,
         workers: PostgresRemoteWorkers,
         config: DatabaseConfig,
-        connections: WorkerConnections,
+        connections: WorkerConnections | TenantConnections,
         waiters: ClaimWaiters,
     ) -> None:
         super().__init__(config, connections)

@@ -33,6 +33,11 @@ SELECT EXISTS (SELECT FROM pg_auth_members m, pg_namespace n
                WHERE m.roleid = 'dagmaster_worker'::regrole AND n.nspname = 'dagapp'
                  AND m.member <> n.nspowner)
 """
+# Since PostgreSQL 16, who creates a role is a member that cannot take it on.
+_CAN_SERVE: Final = """
+SELECT CASE WHEN current_setting('server_version_num')::integer >= 160000
+            THEN pg_has_role('dagmaster_api', 'SET') ELSE pg_has_role('dagmaster_api', 'MEMBER') END
+"""
 _HAS_TABLE_RIGHTS: Final = "SELECT has_table_privilege($1, 'dagapp.dag_task_queue', 'DELETE')"
 _EXISTING: Final = """
 SELECT proname, oid::regprocedure::text AS signature FROM pg_proc
@@ -78,7 +83,7 @@ async def _apply(connection: Any, *, is_exact: bool) -> RoleState:
     await connection.execute(grants.read_text(encoding="utf-8"))
     await apply_policies(connection)
     # The owner serves requests as well, as `dagmaster dev` does: then as this role, which sees one tenant.
-    if not await connection.fetchval("SELECT pg_has_role('dagmaster_api', 'MEMBER')"):
+    if not await connection.fetchval(_CAN_SERVE):
         with contextlib.suppress(InsufficientPrivilegeError):
             async with connection.transaction():
                 await connection.execute("GRANT dagmaster_api TO CURRENT_USER")

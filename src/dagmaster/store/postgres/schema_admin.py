@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from dagmaster.ports.schema_admin import SchemaState, SchemaVersion
 from dagmaster.store.postgres import roles, schema_version
+from dagmaster.store.postgres.isolation import read_isolation
 
 if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.schema_admin import RoleState
+    from dagmaster.ports.tenants import Isolation
 
 
 class PostgresSchemaAdmin:
@@ -18,6 +20,7 @@ class PostgresSchemaAdmin:
 
     def __init__(self, config: DatabaseConfig) -> None:
         self._dsn = config.dsn
+        self._config = config
 
     async def state(self) -> SchemaState:
         revision, compatible_from, is_read_only = await schema_version.versions(self._dsn)
@@ -32,6 +35,9 @@ class PostgresSchemaAdmin:
         # Workers of earlier versions that connect with the role keep the rights that they need.
         await self.apply_roles(is_exact=revision is None)
         return await self.state()
+
+    async def isolation(self) -> Isolation:
+        return await read_isolation(self._config)
 
     async def apply_roles(self, *, is_exact: bool) -> RoleState:
         """Create the roles that are missing, and grant their rights."""

@@ -22,7 +22,7 @@ from dagmaster.text_format import format_seconds
 if TYPE_CHECKING:
     from alembic.config import Config
 
-    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+    from dagmaster.store.postgres.tenant_session import Reader
 
 # The newest version. A test compares it with the migration files.
 HEAD: Final = "0017"
@@ -139,7 +139,7 @@ async def require_current(dsn: str) -> None:
         raise DatabaseReadOnly(STANDBY)
 
 
-async def require_current_of(pool: ReadOnlyPool) -> None:
+async def require_current_of(pool: Reader) -> None:
     """Do the same on a connection of a pool: a command needs no other one then."""
     try:
         row = await pool.row(_SQL["schema_version"], {})

@@ -25,15 +25,20 @@ EXEMPT: Final = ("dagmaster_orchestrator", "dagmaster_worker")
 _TENANT: Final = "(SELECT dagapp.dag_tenant())"
 _ALL: Final = f"{_TENANT} = '*'"
 _OWN: Final = f"{_ALL} OR tenant = {_TENANT}"
+_INSTALLATION: Final = f"{_TENANT} <> '' AND tenant = 'default'"
 _OF_JOB: Final = f"{_ALL} OR EXISTS (SELECT FROM dagapp.dag_jobs j WHERE j.id = job_id)"
+
+# A job that the same statement inserts is not there yet.
+_OF_NEW_JOB: Final = f"{_ALL} OR coalesce(dagapp.dag_job_tenant(job_id), {_TENANT}) = {_TENANT}"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which rows of a table a tenant sees, and which it may write."""
+    """Which rows of a table a tenant sees, and which it may write; what it may insert, if that differs."""
 
     sees: str
     writes: str
+    inserts: str = ""
 
 
 def _same(condition: str) -> Policy:
@@ -50,22 +55,25 @@ POLICIES: Final[Mapping[str, Policy]] = {
             *("dag_job_events", "dag_task_logs", "dag_checkpoints", "dag_node_batches", "dag_added_nodes"),
             *("dag_groups", "dag_dependencies", "dag_metric_pending"),
         ),
-        _same(_OF_JOB),
+        Policy(_OF_JOB, _OF_JOB, inserts=_OF_NEW_JOB),
     ),
-    # Workers with a connection serve all tenants, and tell each whether a queue is served.
-    "dag_workers": Policy(f"{_OWN} OR offered IS NULL", _OWN),
-    # Its own ones, and those of the installation that it may use.
+    # The services of the installation serve all tenants.
+    "dag_workers": Policy(f"{_OWN} OR {_INSTALLATION}", _OWN),
+    "dag_orchestrators": Policy(f"{_TENANT} <> ''", _ALL),
+    # Contracts of the installation, and its own ones.
+    "dag_handlers": Policy(f"{_OWN} OR {_INSTALLATION}", _OWN),
+    **dict.fromkeys(("dag_handler_changes", "dag_handler_trust"), _same(_OWN)),
+    # Orchestrators count.
+    **dict.fromkeys(
+        ("dag_metric_jobs", "dag_metric_nodes", "dag_metric_failures", "dag_metric_throughput"),
+        Policy(_OWN, _ALL),
+    ),
+    # Its own ones, and the installation's that it may use.
     "dag_workflows": Policy(
-        f"{_OWN} OR (tenant = 'default' AND"  # noqa: S608 - our own names
+        f"{_OWN} OR ({_INSTALLATION} AND"  # noqa: S608 - our own names
         " (SELECT t.workflows FROM dagapp.dag_tenants t WHERE t.name = dagapp.dag_tenant())"
         " && ARRAY['*', workflow_id])",
         _OWN,
-    ),
-    # A graph that came with a job is found by the hash that the job names, on behalf of the installation.
-    "dag_graphs": Policy(
-        f"{_ALL} OR EXISTS (SELECT FROM dagapp.dag_workflows w"
-        " WHERE w.content_hash = dag_graphs.content_hash)",
-        "true",
     ),
     "dag_tenants": Policy(f"{_ALL} OR name = {_TENANT}", _ALL),
     "dag_platforms": Policy(
@@ -76,6 +84,10 @@ POLICIES: Final[Mapping[str, Policy]] = {
     ),
     **dict.fromkeys(("dag_api_requests", "dag_tenant_usage"), _same(_OWN)),
 }
+SHARED: Final = frozenset({"alembic_version", "dag_leases", "dag_secret_keys"})
+"""Tables without rows of a tenant."""
+HIDDEN: Final = frozenset({"dag_graphs", "dag_outbox", "dag_pool_slots", "dag_schedules"})
+"""Tables that the roles of servers and gateways cannot read. Graphs are found by their hash: `dag_graph`."""
 
 
 def wanted(table: str, policy: Policy) -> Iterator[tuple[str, str]]:
@@ -83,7 +95,7 @@ def wanted(table: str, policy: Policy) -> Iterator[tuple[str, str]]:
     readers, exempt = ", ".join(READERS), ", ".join(EXEMPT)
     for part in (
         f"FOR SELECT TO {readers} USING ({policy.sees})",
-        f"FOR INSERT TO {readers} WITH CHECK ({policy.writes})",
+        f"FOR INSERT TO {readers} WITH CHECK ({policy.inserts or policy.writes})",
         f"FOR UPDATE TO {readers} USING ({policy.writes}) WITH CHECK ({policy.writes})",
         f"FOR DELETE TO {readers} USING ({policy.writes})",
         f"TO {exempt} USING (true) WITH CHECK (true)",

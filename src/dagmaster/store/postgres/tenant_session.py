@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dagmaster.errors import TenantsNotIsolated
+from dagmaster.ports.tenants import ALL_TENANTS, DEFAULT_TENANT, is_tenant
+from dagmaster.store.postgres.named_queries import queries
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -14,6 +18,9 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.named_queries import Query
 
     Statements = Sequence[tuple[Query, Mapping[str, Any]]]
+
+
+CAN_TAKE_ROLE = queries("isolation")["can_take_role"].sql
 
 
 class Reader(Protocol):
@@ -66,6 +73,11 @@ class TenantSession:
         self.tenant = tenant
         self._connection = connection
 
+    @property
+    def losses(self) -> int:
+        """Return how often the connection was lost and reopened."""
+        return self._connection.losses
+
     async def fetch(self, query: Query, params: Mapping[str, Any]) -> list[asyncpg.Record]:
         return await self._connection.fetch(query, params, tenant=self.tenant)
 
@@ -87,4 +99,20 @@ class TenantSession:
     ) -> list[asyncpg.Record]:
         return await self._connection.copy_in_transaction(
             before, copies, after, is_flushed=is_flushed, tenant=self.tenant
+        )
+
+
+def set_tenant(tenant: str) -> str:
+    """Return the statement that makes a transaction see the rows of a tenant, or of all tenants."""
+    if tenant != ALL_TENANTS and not is_tenant(tenant):
+        raise ValueError(f"not the name of a tenant: {tenant!r}")
+    return f"SET LOCAL dagapp.tenant = '{tenant}'"
+
+
+def check_role(needed: str | None, taken: str | None, tenant: str) -> None:
+    """Raise if a connection could not take on its role, so that a tenant would see the rows of others."""
+    if needed is not None and taken is None and tenant not in (ALL_TENANTS, DEFAULT_TENANT):
+        raise TenantsNotIsolated(
+            f"the database user of this server cannot take on {needed}, so that {tenant} would see other"
+            " tenants: run `dagmaster migrate --roles`"
         )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.records.page import Position
-    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+    from dagmaster.store.postgres.tenant_session import Reader
 
 _SQL = queries("timeline")
 
@@ -20,7 +20,7 @@ _SQL = queries("timeline")
 class PostgresTimelineReader:
     """Timelines of jobs. An id that no row can have, and a text that cannot be stored, match nothing."""
 
-    def __init__(self, pool: ReadOnlyPool) -> None:
+    def __init__(self, pool: Reader) -> None:
         self._pool = pool
 
     async def rows(

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
     from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.store.postgres.named_queries import Query
+    from dagmaster.store.postgres.tenant_session import TenantSession
 
 _SQL = queries("worker")
 _HANDLERS = queries("handlers")
@@ -89,11 +90,33 @@ class WorkerConnections:
         self.all = (self.tasks, self.reports, self.journal, self.side)
         self.identity = Identity(self.side)
 
+    def for_tenant(self, tenant: str) -> TenantConnections:
+        """Return the same connections on behalf of a tenant."""
+        sessions = [one.for_tenant(tenant) for one in self.all]
+        return TenantConnections(self, *sessions)
+
+
+class TenantConnections:
+    """The connections of workers on behalf of one tenant."""
+
+    def __init__(
+        self,
+        connections: WorkerConnections,
+        tasks: TenantSession,
+        reports: TenantSession,
+        journal: TenantSession,
+        side: TenantSession,
+    ) -> None:
+        self.tasks, self.reports, self.journal, self.side = tasks, reports, journal, side
+        self.all, self.identity = connections.all, connections.identity
+
 
 class PostgresWorkerStore(PostgresTaskNodes):
     """Tasks in PostgreSQL."""
 
-    def __init__(self, config: DatabaseConfig, connections: WorkerConnections | None = None) -> None:
+    def __init__(
+        self, config: DatabaseConfig, connections: WorkerConnections | TenantConnections | None = None
+    ) -> None:
         self.wakeup = asyncio.Event()
         self.stops = asyncio.Event()
         self.on_disconnect: Callable[[], None] = lambda: None
@@ -104,6 +127,7 @@ class PostgresWorkerStore(PostgresTaskNodes):
             connections.journal,
         )
         self._side = connections.side
+        self._listener = connections.all[-1]
         self.sessions = connections.all
         self.identity = connections.identity
         self.worker_id = 0
@@ -142,13 +166,13 @@ class PostgresWorkerStore(PostgresTaskNodes):
                 self._notified_queues.add(queue)
                 self.wakeup.set()
 
-        await self._side.listen("dagmaster_tasks", on_tasks)
-        await self._side.listen(f"dagmaster_worker_{self.worker_id}", lambda _payload: self.stops.set())
+        await self._listener.listen("dagmaster_tasks", on_tasks)
+        await self._listener.listen(f"dagmaster_worker_{self.worker_id}", lambda _payload: self.stops.set())
 
     async def _choose_rights(self) -> None:
         """Send statements if this user may change the tables; else call the functions of its role."""
         # With a role, this question would be sent as the call of a function.
-        self._side.role = None
+        self._listener.role = None
         row = await self._side.row(_SQL["has_table_rights"], {})
         role = None if row is None or row["is_direct"] else self._role
         for session in self.sessions:

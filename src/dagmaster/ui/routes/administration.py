@@ -45,9 +45,9 @@ OVERLAPS: Final = (0.0, 1.0, 24.0, 168.0)
 
 
 @routes.get("/ui/health", Scope.READ)
-async def health(request: Request, app: App, services: Services) -> Response:
+async def health(request: Request, app: App, services: Services, caller: Caller) -> Response:
     """Show the state of each part, and which versions run. It also works without the database."""
-    view = await services.health.check()
+    view = await services.health_of(caller).check()
     is_readable = all(view.parts[name].state is HealthState.HEALTHY for name in ("database", "schema"))
     schema, members, pending = None, None, None
     if is_readable:
@@ -75,7 +75,9 @@ async def create(
     )
     try:
         scopes, days = parse_scopes(entry.scopes), _days(entry.days)
-        view = await create_key(services.keys, entry.name, scopes, origin=origin, now=time.time(), days=days)
+        view = await create_key(
+            services.keys_of(caller), entry.name, scopes, origin=origin, now=time.time(), days=days
+        )
     except ApiKeyInvalid as error:
         page = await _keys_page(services, caller, entry=entry, problem=str(error))
         return render(request, "keys.html", page, status=400)
@@ -91,24 +93,26 @@ async def rotate(
     hours = next((hours for hours in OVERLAPS if f"{hours:g}" == text), None)
     if hours is None:
         raise ApiKeyInvalid(f"overlap_hours: one of {', '.join(f'{hours:g}' for hours in OVERLAPS)}")
-    view = await rotate_key(services.keys, key_id, origin=origin, now=time.time(), overlap_hours=hours)
+    view = await rotate_key(
+        services.keys_of(caller), key_id, origin=origin, now=time.time(), overlap_hours=hours
+    )
     made = new_key(view, replaced=f"dm_{key_id}", hours=hours)
     return render(request, "keys.html", await _keys_page(services, caller, made=made), status=201)
 
 
 @routes.post("/ui/keys/{key_id}/revoke", Scope.ADMIN)
-async def revoke(services: Services, origin: Origin, key_id: KeyId) -> Response:
+async def revoke(services: Services, caller: Caller, origin: Origin, key_id: KeyId) -> Response:
     """Revoke a key."""
-    view = await revoke_key(services.keys, key_id, origin=origin)
+    view = await revoke_key(services.keys_of(caller), key_id, origin=origin)
     return see_other("/ui/keys", Notice(f"The key {view.key_id} of {view.name} is revoked."))
 
 
 @routes.post("/ui/keys/sessions/{session_id}/revoke", Scope.ADMIN)
 async def end_session(
-    services: Services, origin: Origin, session_id: Annotated[str, Path(max_length=100)]
+    services: Services, caller: Caller, origin: Origin, session_id: Annotated[str, Path(max_length=100)]
 ) -> Response:
     """End the session of a browser."""
-    view = await revoke_session(services.keys, session_id, origin=origin)
+    view = await revoke_session(services.keys_of(caller), session_id, origin=origin)
     return see_other("/ui/keys", Notice(f"The session {view.session_id} of {view.caller} has ended."))
 
 
@@ -116,6 +120,7 @@ async def end_session(
 async def audit(
     request: Request,
     services: Services,
+    caller: Caller,
     actor: Annotated[str, Query(max_length=MAX_ACTOR)] = "",
     action: Annotated[str, Query(max_length=100)] = "",
     object_kind: Annotated[str, Query(max_length=100)] = "",
@@ -130,7 +135,7 @@ async def audit(
         object_kind=object_kind or None,
         object_id=object_id or None,
     )
-    page = await list_changes(services.audit, audit_filter, cursor=cursor, limit=ROWS)
+    page = await list_changes(services.audit_of(caller), audit_filter, cursor=cursor, limit=ROWS)
     return render(request, "audit.html", audit_page(query, page, now=time.time(), cursor=cursor))
 
 
@@ -143,8 +148,8 @@ async def _keys_page(
     problem: str = "",
     made: NewKey | None = None,
 ) -> KeysPage:
-    page = await list_keys(services.keys, cursor=cursor, limit=ROWS)
-    sessions = await list_sessions(services.keys) if cursor is None else []
+    page = await list_keys(services.keys_of(caller), cursor=cursor, limit=ROWS)
+    sessions = await list_sessions(services.keys_of(caller)) if cursor is None else []
     return keys_page(
         page,
         sessions=sessions,

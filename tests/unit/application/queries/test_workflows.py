@@ -25,6 +25,7 @@ def a_version(version: int, *, is_active: bool = False) -> VersionRecord:
 def a_workflow(workflow_id: str) -> WorkflowRecord:
     return WorkflowRecord(
         workflow_id=workflow_id,
+        tenant="default",
         name=None,
         tags=(),
         versions_total=2,
@@ -43,7 +44,7 @@ def test_workflows_are_paged_by_id():
         view.workflow_id for view in run(list_workflows(app, cursor=first.next_cursor, limit=2)).items
     ] == ["c"]
     assert first.items[0].to_dict() == {
-        "workflow_id": "a", "name": None, "tags": [], "versions_total": 2, "newest_version": 2, "active_version": 1,
+        "workflow_id": "a", "tenant": "default", "name": None, "tags": [], "versions_total": 2, "newest_version": 2, "active_version": 1,
         "published_at": "1970-01-01T00:01:40Z",
     }  # fmt: skip
 

@@ -430,6 +430,10 @@ def test_every_number_has_its_unit_and_every_time_its_name():
         "fan_out_index",
         "newest_version",
         "active_version",
+        "max_open_jobs",
+        "requests_per_day",
+        "rate_per_second",
+        "rate_burst",
     }
     for name, schema in SCHEMAS["$defs"].items():
         for key, value in schema["properties"].items():

@@ -7,8 +7,12 @@ GRANT USAGE ON SCHEMA dagapp TO dagmaster_orchestrator, dagmaster_worker, dagmas
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dagapp TO dagmaster_orchestrator, dagmaster_api;
 GRANT EXECUTE ON FUNCTION dagapp.dag_send_batch TO dagmaster_orchestrator, dagmaster_api;
 
--- Graphs are stored by their content, and shared: nothing changes one.
-REVOKE UPDATE, DELETE ON dagapp.dag_graphs FROM dagmaster_api;
+-- Graphs are stored by their content, and found by the hash that a row names: nobody lists or changes them.
+REVOKE SELECT, UPDATE, DELETE ON dagapp.dag_graphs FROM dagmaster_api, dagmaster_gateway;
+GRANT EXECUTE ON FUNCTION dagapp.dag_job_tenant TO dagmaster_api;
+GRANT EXECUTE ON FUNCTION dagapp.dag_graph TO dagmaster_orchestrator, dagmaster_api, dagmaster_gateway;
+-- No server uses these.
+REVOKE ALL ON dagapp.dag_outbox, dagapp.dag_pool_slots, dagapp.dag_schedules FROM dagmaster_api;
 
 -- Every service reads the version. None changes it.
 REVOKE ALL ON dagapp.alembic_version FROM dagmaster_orchestrator, dagmaster_api;
@@ -19,7 +23,7 @@ REVOKE ALL ON dagapp.dag_audit FROM dagmaster_orchestrator, dagmaster_api;
 GRANT SELECT, INSERT (actor, action, object_kind, object_id, request_id, details) ON dagapp.dag_audit
     TO dagmaster_orchestrator, dagmaster_api;
 
-GRANT SELECT ON dagapp.dag_workflows, dagapp.dag_graphs, dagapp.dag_node_states,
+GRANT SELECT ON dagapp.dag_workflows, dagapp.dag_node_states,
     dagapp.dag_task_attempts, dagapp.dag_job_events, dagapp.dag_orchestrators, dagapp.dag_workers,
     dagapp.dag_node_batches, dagapp.dag_added_nodes, dagapp.dag_groups, dagapp.dag_dependencies,
     dagapp.dag_tenants, dagapp.dag_platforms, dagapp.dag_api_requests

@@ -3,9 +3,9 @@
 -- name: add
 -- Store a key.
 INSERT INTO dag_api_keys (key_id, digest, name, scopes, created_at, created_by, expires_at, queues, handlers, workflows,
-                          is_own, is_local, is_sandbox)
+                          is_own, is_local, is_sandbox, tenant)
 VALUES (:key_id, :digest, :name, string_to_array(:scopes, ','), clock(), :created_by, to_timestamp(:expires_at::float8),
-        :queues::text[], :handlers::text[], :workflows::text[], :is_own, :is_local, :is_sandbox)
+        :queues::text[], :handlers::text[], :workflows::text[], :is_own, :is_local, :is_sandbox, :tenant)
 
 -- name: find
 -- The key with a digest, valid or not; a narrowed one has it with a prefix, which older versions do not ask for.
@@ -47,8 +47,9 @@ WITH expired AS (
         SELECT s.session_id FROM dag_browser_sessions s WHERE s.expires_at < clock() - interval '1 day'
         ORDER BY s.expires_at LIMIT 100))
 )
-INSERT INTO dag_browser_sessions (session_id, digest, is_link, key_id, name, namespace, scopes, created_at, expires_at)
-VALUES (:session_id, :digest, :is_link, :key_id, :name, :namespace, string_to_array(:scopes, ','), clock(),
+INSERT INTO dag_browser_sessions (session_id, digest, is_link, key_id, name, namespace, scopes, tenant, created_at,
+                                  expires_at)
+VALUES (:session_id, :digest, :is_link, :key_id, :name, :namespace, string_to_array(:scopes, ','), :tenant, clock(),
         to_timestamp(:expires_at::float8))
 
 -- name: find_session

@@ -39,22 +39,24 @@ SELECT pg_advisory_xact_lock(hashtextextended('dagmaster workflow ' || :workflow
 SELECT true AS is_same
 WHERE :state::text = coalesce((
     SELECT string_agg(concat_ws(' ', version, content_hash, is_active), ',' ORDER BY version)
-    FROM dag_workflows WHERE workflow_id = :workflow_id), '')
+    FROM dag_workflows WHERE workflow_id = :workflow_id AND tenant = dag_new_tenant()), '')
 
 -- name: put_workflow
 -- Publish a version, or replace its content. Publishing the same content again changes nothing.
-INSERT INTO dag_workflows (workflow_id, version, content_hash, is_active)
-VALUES (:workflow_id, :version, :content_hash, false)
+INSERT INTO dag_workflows (workflow_id, tenant, version, content_hash, is_active)
+VALUES (:workflow_id, dag_new_tenant(), :version, :content_hash, false)
 ON CONFLICT (workflow_id, tenant, version) DO UPDATE SET content_hash = excluded.content_hash, created_at = now()
 WHERE dag_workflows.content_hash <> excluded.content_hash
 
 -- name: deactivate
 -- Deactivate every version of a workflow.
-UPDATE dag_workflows SET is_active = false WHERE workflow_id = :workflow_id AND is_active
+UPDATE dag_workflows SET is_active = false
+WHERE workflow_id = :workflow_id AND tenant = dag_new_tenant() AND is_active
 
 -- name: activate
 -- Activate a version of a workflow.
-UPDATE dag_workflows SET is_active = true WHERE workflow_id = :workflow_id AND version = :version
+UPDATE dag_workflows SET is_active = true
+WHERE workflow_id = :workflow_id AND tenant = dag_new_tenant() AND version = :version
 
 -- name: expire_process
 -- Expire the leases of a dead process of this host. The time of its last heartbeat is kept in its counters.

@@ -75,13 +75,20 @@ CASE WHEN h.owner = :actor::text OR h.replaced ->> 'by' = :actor::text THEN h.re
 key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM created_at)::float8 AS created_at, created_by,
        extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at,
        extract(epoch FROM last_used_at)::float8 AS last_used_at, extract(epoch FROM clock())::float8 AS now,
-       queues, handlers, workflows, is_own, is_local, is_sandbox
+       queues, handlers, workflows, is_own, is_local, is_sandbox, tenant
 
 -- name: browser_session
 -- The columns of a session.
-s.session_id, s.is_link, s.key_id, s.name, s.namespace, array_to_string(s.scopes, ',') AS scopes,
+s.session_id, s.is_link, s.key_id, s.name, s.namespace, s.tenant, array_to_string(s.scopes, ',') AS scopes,
        extract(epoch FROM s.created_at)::float8 AS created_at, extract(epoch FROM s.expires_at)::float8 AS expires_at,
        extract(epoch FROM s.ended_at)::float8 AS ended_at
+
+-- name: tenant
+-- The columns of a tenant.
+t.name, t.title, t.platforms, t.workflows, t.max_open_jobs, t.requests_per_day, t.rate_per_second, t.rate_burst,
+       t.callback_url, extract(epoch FROM t.disabled_at)::float8 AS disabled_at,
+       extract(epoch FROM t.created_at)::float8 AS created_at, t.created_by,
+       extract(epoch FROM t.updated_at)::float8 AS updated_at
 
 -- name: audit_entries
 -- The entries of the audit trail that a statement stores with its change.

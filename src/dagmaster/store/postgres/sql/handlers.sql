@@ -15,7 +15,7 @@ INSERT INTO dag_handlers (name, version, definition, content_hash, worker_id, pu
 SELECT n.name, n.version, n.definition::json, n.content_hash, :worker_id, clock()
 FROM unnest(:names::text[], :versions::text[], :definitions::text[], :hashes::text[])
      AS n (name, version, definition, content_hash)
-ON CONFLICT (name, version) DO UPDATE
+ON CONFLICT (name, version, tenant) DO UPDATE
 SET definition = excluded.definition, content_hash = excluded.content_hash, worker_id = excluded.worker_id,
     published_at = excluded.published_at, owner = excluded.owner, trusted_at = NULL, replaced = NULL
 WHERE dag_handlers.content_hash <> excluded.content_hash OR dag_handlers.owner <> excluded.owner
@@ -31,9 +31,10 @@ FROM unnest(:names::text[], :versions::text[], :definitions::text[], :hashes::te
 WHERE EXISTS (SELECT FROM dag_workers w WHERE w.worker_id = :worker_id AND w.handlers ->> n.name = n.version)
   AND NOT EXISTS (
       SELECT FROM (SELECT n.name UNION SELECT jsonb_array_elements_text(dag_aliases(n.definition::json))) AS own (name)
-      WHERE EXISTS (SELECT FROM dag_handlers h WHERE h.name = own.name AND h.owner <> 'installation')
+      WHERE EXISTS (SELECT FROM dag_handlers h
+                    WHERE h.name = own.name AND h.tenant = 'default' AND h.owner <> 'installation')
          OR EXISTS (SELECT FROM dag_names_of_alias(own.name) AS other (name) WHERE other.name <> n.name))
-ON CONFLICT (name, version) DO NOTHING
+ON CONFLICT (name, version, tenant) DO NOTHING
 
 -- name: lock_offers
 -- Let offers of other workers wait until the end of the transaction: two callers must not both be the first of a name.
@@ -50,14 +51,15 @@ WITH offered AS (
                AS is_open
     FROM unnest(:names::text[], :versions::text[], :definitions::text[], :hashes::text[])
          AS n (name, version, definition, content_hash)
-    CROSS JOIN LATERAL (SELECT array_agg(h.owner) AS owners FROM dag_handlers h WHERE h.name = n.name) o
+    CROSS JOIN LATERAL (SELECT array_agg(h.owner) AS owners FROM dag_handlers h
+                        WHERE h.name = n.name AND h.tenant IN ('default', dag_tenant_of(:actor::text))) o
     CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM dag_names_of_alias(n.name)) AS is_alias) a
 ),
 published AS (
     INSERT INTO dag_handlers (name, version, definition, content_hash, worker_id, published_at, owner)
     SELECT name, version, definition, content_hash, 0, clock(), :actor::text
     FROM offered WHERE is_open
-    ON CONFLICT (name, version) DO UPDATE
+    ON CONFLICT (name, version, tenant) DO UPDATE
     SET definition = excluded.definition, content_hash = excluded.content_hash, published_at = excluded.published_at,
         trusted_at = NULL
     WHERE dag_handlers.content_hash <> excluded.content_hash AND dag_handlers.owner = excluded.owner
@@ -70,6 +72,7 @@ proposed AS (
       AND NOT (dag_may_have_handler(name, :actor::text, :named::text[])
                AND (is_alias OR EXISTS (SELECT FROM dag_handlers h
                                         WHERE h.name = f.name AND h.version = f.version
+                                          AND h.tenant IN ('default', dag_tenant_of(:actor::text))
                                           AND h.content_hash = f.content_hash)))
     ON CONFLICT (name, actor, version) DO UPDATE
     SET definition = excluded.definition, content_hash = excluded.content_hash, proposed_at = excluded.proposed_at
@@ -116,7 +119,8 @@ FROM dag_handler_changes WHERE name = ANY(:names::text[]) ORDER BY name, actor, 
 -- Let workers of a caller have a handler. A caller that owns the contract needs no trust to have it.
 INSERT INTO dag_handler_trust (name, actor, trusted_by, trusted_at)
 SELECT :name, :actor, :trusted_by, clock()
-WHERE EXISTS (SELECT FROM dag_handlers WHERE name = :name AND owner <> :actor)
+WHERE EXISTS (SELECT FROM dag_handlers
+              WHERE name = :name AND owner <> :actor AND tenant IN ('default', dag_tenant_of(:actor)))
 ON CONFLICT (name, actor) DO UPDATE SET trusted_by = excluded.trusted_by, trusted_at = excluded.trusted_at
 
 -- name: accept_changes
@@ -126,13 +130,14 @@ WITH accepted AS (
     DELETE FROM dag_handler_changes WHERE name = :name AND actor = :actor RETURNING *
 ),
 owner AS (
-    SELECT CASE WHEN bool_or(owner = 'installation') THEN 'installation' ELSE :actor::text END AS name
+    SELECT CASE WHEN bool_or(owner = 'installation') AND dag_tenant_of(:actor::text) = 'default'
+                THEN 'installation' ELSE :actor::text END AS name
     FROM dag_handlers WHERE name = :name
 )
 INSERT INTO dag_handlers AS h (name, version, definition, content_hash, worker_id, published_at, owner, trusted_at, replaced)
 SELECT a.name, a.version, a.definition, a.content_hash, 0, clock(), owner.name, clock(), json_build_object('by', :actor::text)
 FROM accepted a CROSS JOIN owner
-ON CONFLICT (name, version) DO UPDATE
+ON CONFLICT (name, version, tenant) DO UPDATE
 SET definition = excluded.definition, content_hash = excluded.content_hash, published_at = excluded.published_at,
     owner = excluded.owner, trusted_at = excluded.trusted_at, replaced = {@replaced_contract}
 
@@ -145,7 +150,7 @@ WHERE c.actor = :actor AND c.name <> :name AND :name IN (SELECT dag_names_of_ali
 -- Trust the contract that a caller owns, or owns now because its change was accepted.
 UPDATE dag_handlers h
 SET owner = :actor, trusted_at = coalesce(h.trusted_at, clock()), replaced = {@replaced_contract}
-WHERE h.name = :name AND h.owner <> 'installation'
+WHERE h.name = :name AND h.owner <> 'installation' AND h.tenant = dag_tenant_of(:actor)
   AND EXISTS (SELECT FROM dag_handlers o WHERE o.name = :name AND o.owner = :actor)
 
 -- name: distrust
@@ -189,7 +194,7 @@ WITH live AS (
     WHERE w.stopped_at IS NULL AND w.offered IS NOT NULL
 ),
 unused AS (
-    SELECT h.name, h.version
+    SELECT h.name, h.version, h.tenant
     FROM dag_handlers h
     WHERE h.owner <> 'installation' AND h.trusted_at IS NULL
       AND h.published_at < clock() - make_interval(secs => :seconds)
@@ -201,7 +206,8 @@ unused AS (
     LIMIT :limit::bigint
 ),
 contracts AS (
-    DELETE FROM dag_handlers h USING unused u WHERE h.name = u.name AND h.version = u.version RETURNING 1
+    DELETE FROM dag_handlers h USING unused u
+    WHERE h.name = u.name AND h.version = u.version AND h.tenant = u.tenant RETURNING 1
 ),
 changes AS (
     DELETE FROM dag_handler_changes c

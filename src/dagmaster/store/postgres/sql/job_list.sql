@@ -98,6 +98,14 @@ j.{column} = {value}
 -- Jobs of a workflow. Compared byte by byte, as their index is.
 j.workflow_id COLLATE "C" = :workflow_id::text
 
+-- name: tenant
+-- Jobs of a tenant; the index leaves the installation's out.
+j.tenant = :tenant::text AND j.tenant <> 'default'
+
+-- name: default_tenant
+-- Jobs of the installation itself.
+j.tenant = 'default'
+
 -- name: own_name
 -- Jobs that were given this name.
 j.name = :name::text
@@ -169,14 +177,13 @@ dag_jobs j
 -- The jobs of a page as records, in its order. Each is looked up by its id: statistics of a table that has just been
 -- filled would choose a scan.
 graphs AS (
-    SELECT g.content_hash, count(*) AS nodes,
+    SELECT h.content_hash, count(*) AS nodes,
            array_agg(n.key) FILTER (WHERE n.value ->> 'type' = 'fan_out') AS fan_outs
     FROM (SELECT DISTINCT j.content_hash
           FROM page
           CROSS JOIN LATERAL (SELECT j.content_hash FROM dag_jobs j WHERE j.id = page.id LIMIT 1) j) AS h
-    JOIN dag_graphs g ON g.content_hash = h.content_hash
-    CROSS JOIN LATERAL json_each(g.definition -> 'nodes') AS n
-    GROUP BY g.content_hash
+    CROSS JOIN LATERAL json_each(dag_graph(h.content_hash) -> 'nodes') AS n
+    GROUP BY h.content_hash
 )
 SELECT j.id AS job_id, {@shown_columns}, coalesce(j.name, j.workflow_id) AS name,
        dag_displayed_status(j.status, p.waiting, p.active) AS status,

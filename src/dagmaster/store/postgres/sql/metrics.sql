@@ -19,7 +19,7 @@ taken AS (
 -- A job that was resumed before it was counted is queued again when it finishes: the row of its earlier run counts
 -- nothing. Hidden jobs do not count.
 jobs AS MATERIALIZED (
-    SELECT j.id, j.workflow_id, j.run, j.status, j.error, j.finished_at, r.started_at,
+    SELECT j.id, j.workflow_id, j.tenant, j.run, j.status, j.error, j.finished_at, r.started_at,
            date_bin('6 hours', j.finished_at, '2000-01-01 00:00:00+00') AS period,
            greatest(extract(epoch FROM j.finished_at - r.started_at)::float8, 0) AS seconds,
            dag_duration_bin(extract(epoch FROM j.finished_at - r.started_at)::float8) AS bin
@@ -29,43 +29,43 @@ jobs AS MATERIALIZED (
     WHERE j.finished_at IS NOT NULL AND j.run = t.run AND NOT j.is_hidden
 ),
 job_sums AS (
-    INSERT INTO dag_metric_jobs (period, workflow_id, status, bin, count, seconds)
-    SELECT period, workflow_id, status, bin, count(*), sum(seconds) FROM jobs GROUP BY 1, 2, 3, 4
-    ON CONFLICT (period, workflow_id, status, bin) DO UPDATE
+    INSERT INTO dag_metric_jobs (period, workflow_id, status, bin, tenant, count, seconds)
+    SELECT period, workflow_id, status, bin, tenant, count(*), sum(seconds) FROM jobs GROUP BY 1, 2, 3, 4, 5
+    ON CONFLICT (period, workflow_id, status, bin, tenant) DO UPDATE
     SET count = dag_metric_jobs.count + excluded.count, seconds = dag_metric_jobs.seconds + excluded.seconds
 ),
 node_sums AS (
-    INSERT INTO dag_metric_nodes (workflow_id, period, node_id, status, bin, count, seconds, retries)
+    INSERT INTO dag_metric_nodes (workflow_id, period, node_id, status, bin, tenant, count, seconds, retries)
     SELECT j.workflow_id, j.period, split_part(n.node_id, '__', 1), n.status,
-           dag_duration_bin(extract(epoch FROM n.finished_at - n.started_at)::float8), count(*),
+           dag_duration_bin(extract(epoch FROM n.finished_at - n.started_at)::float8), j.tenant, count(*),
            sum(greatest(extract(epoch FROM n.finished_at - n.started_at)::float8, 0)), sum(greatest(n.attempt - 1, 0))
     FROM jobs j
     CROSS JOIN LATERAL (SELECT * FROM dag_node_states n
                         WHERE n.job_id = j.id AND n.source_count IS NULL AND n.finished_seq IS NOT NULL
                           -- A later run counts only what it executed.
                           AND (j.run = 1 OR n.finished_at >= j.started_at)) n
-    GROUP BY 1, 2, 3, 4, 5
-    ON CONFLICT (workflow_id, period, node_id, status, bin) DO UPDATE
+    GROUP BY 1, 2, 3, 4, 5, 6
+    ON CONFLICT (workflow_id, period, node_id, status, bin, tenant) DO UPDATE
     SET count = dag_metric_nodes.count + excluded.count, seconds = dag_metric_nodes.seconds + excluded.seconds,
         retries = dag_metric_nodes.retries + excluded.retries
 ),
 failure_sums AS (
-    INSERT INTO dag_metric_failures (period, workflow_id, node_id, message, count, job_id, last_at)
+    INSERT INTO dag_metric_failures (period, workflow_id, node_id, message, tenant, count, job_id, last_at)
     SELECT period, workflow_id, split_part(coalesce(error ->> 'node', ''), '__', 1),
-           dag_failure_message(coalesce(error -> 'cause' ->> 'message', error ->> 'message', '')), count(*), max(id),
-           max(finished_at)
-    FROM jobs WHERE status = 'FAILED' GROUP BY 1, 2, 3, 4
-    ON CONFLICT (period, workflow_id, node_id, message) DO UPDATE
+           dag_failure_message(coalesce(error -> 'cause' ->> 'message', error ->> 'message', '')), tenant, count(*),
+           max(id), max(finished_at)
+    FROM jobs WHERE status = 'FAILED' GROUP BY 1, 2, 3, 4, 5
+    ON CONFLICT (period, workflow_id, node_id, message, tenant) DO UPDATE
     SET count = dag_metric_failures.count + excluded.count, job_id = excluded.job_id,
         last_at = greatest(dag_metric_failures.last_at, excluded.last_at)
 ),
 minute_sums AS (
-    INSERT INTO dag_metric_throughput (minute, completed, failed, cancelled, seconds)
-    SELECT date_trunc('minute', finished_at), count(*) FILTER (WHERE status = 'COMPLETED'),
+    INSERT INTO dag_metric_throughput (minute, tenant, completed, failed, cancelled, seconds)
+    SELECT date_trunc('minute', finished_at), tenant, count(*) FILTER (WHERE status = 'COMPLETED'),
            count(*) FILTER (WHERE status = 'FAILED'), count(*) FILTER (WHERE status = 'CANCELLED'),
            coalesce(sum(seconds) FILTER (WHERE status = 'COMPLETED'), 0)
-    FROM jobs GROUP BY 1
-    ON CONFLICT (minute) DO UPDATE
+    FROM jobs GROUP BY 1, 2
+    ON CONFLICT (minute, tenant) DO UPDATE
     SET completed = dag_metric_throughput.completed + excluded.completed,
         failed = dag_metric_throughput.failed + excluded.failed,
         cancelled = dag_metric_throughput.cancelled + excluded.cancelled,
@@ -230,8 +230,9 @@ FROM sums s LEFT JOIN percentiles p USING (node_id) LEFT JOIN exact e USING (nod
 -- name: history
 -- The sums of a workflow by period, with the bins of its percentiles by nearest rank.
 WITH bins AS (
-    SELECT period, status, bin, count, seconds
+    SELECT period, status, bin, sum(count)::bigint AS count, sum(seconds) AS seconds
     FROM dag_metric_jobs WHERE period >= to_timestamp(:since) AND workflow_id = :workflow_id COLLATE "C"
+    GROUP BY period, status, bin
 ),
 ranks AS (
     SELECT period, bin, sum(count) OVER (PARTITION BY period ORDER BY bin) AS rank,

@@ -170,9 +170,11 @@ SELECT {@claimed_job}
 FROM dag_jobs AS claimed WHERE id = :job_id
 
 -- name: find_workflow
--- A published workflow: this version, or the active one.
+-- A published workflow: this version, or the active one; the tenant's own, else that of the installation, if it may use it.
 SELECT workflow_id, version, content_hash FROM dag_workflows
-WHERE workflow_id = :workflow_id AND (version = :version::integer OR (:version::integer IS NULL AND is_active))
+WHERE workflow_id = :workflow_id AND tenant = dag_workflow_tenant(:workflow_id, :tenant::text)
+  AND (tenant = :tenant::text OR dag_may_use_workflow(:workflow_id, :tenant::text))
+  AND (version = :version::integer OR (:version::integer IS NULL AND is_active))
 
 -- name: reclaim
 -- Expire dead orchestrators and release their jobs. An outage of the database expires none, and neither does an

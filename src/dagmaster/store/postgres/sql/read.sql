@@ -22,7 +22,7 @@ ORDER BY id DESC LIMIT 1
 
 -- name: definition
 -- A stored graph.
-SELECT definition FROM dag_graphs WHERE content_hash = :content_hash
+SELECT g.definition FROM (SELECT dag_graph(:content_hash) AS definition) AS g WHERE g.definition IS NOT NULL
 
 -- name: child_jobs
 -- The child jobs of a job, oldest first, with their displayed status.
@@ -211,28 +211,34 @@ SELECT l.task_id, l.chunk, l.node_id, l.attempt, extract(epoch FROM l.at)::float
 FROM dag_task_logs l WHERE l.task_id = :task_id::bigint AND l.chunk = :chunk::integer
 
 -- name: workflows
--- The published workflows by id: their versions, the active one, and the name and tags in its definition.
-SELECT w.workflow_id, w.versions_total, w.newest_version, w.active_version, w.published_at,
+-- The published workflows by id: their versions, the active one, and the name and tags in its definition. Of an id that the
+-- tenant and the installation have, the tenant's own; on behalf of the installation all of them.
+SELECT w.workflow_id, w.tenant, w.versions_total, w.newest_version, w.active_version, w.published_at,
        extract(epoch FROM clock())::float8 AS read_at, g.definition ->> 'name' AS name, t.tags
-FROM (SELECT workflow_id, count(*) AS versions_total, max(version) AS newest_version,
+FROM (SELECT workflow_id, tenant, count(*) AS versions_total, max(version) AS newest_version,
              max(version) FILTER (WHERE is_active) AS active_version,
              extract(epoch FROM max(created_at))::float8 AS published_at,
              (array_agg(content_hash ORDER BY is_active DESC, version DESC))[1] AS content_hash
       FROM dag_workflows
-      WHERE workflow_id COLLATE "C" > :after::text
-      GROUP BY workflow_id) AS w
-JOIN dag_graphs g ON g.content_hash = w.content_hash
+      WHERE (workflow_id COLLATE "C", tenant) > (:after::text, :after_tenant::text)
+        AND (coalesce(nullif(dag_tenant(), ''), '*') = '*' OR tenant = dag_workflow_tenant(workflow_id, dag_tenant()))
+      GROUP BY workflow_id, tenant) AS w
+CROSS JOIN LATERAL (SELECT dag_graph(w.content_hash) AS definition OFFSET 0) AS g
 CROSS JOIN LATERAL (
     SELECT array(SELECT json_array_elements_text(g.definition -> 'tags')) AS tags
 ) AS t
 WHERE :tag::text IS NULL OR :tag::text = ANY(t.tags)
-ORDER BY w.workflow_id COLLATE "C"
+ORDER BY w.workflow_id COLLATE "C", w.tenant
 LIMIT :limit
 
 -- name: versions
--- The versions of a workflow, oldest first; all of them if the limit is NULL.
+-- The versions of a workflow, oldest first; all of them if the limit is NULL. A tenant's own, else the installation's.
 SELECT workflow_id, version, content_hash, is_active, extract(epoch FROM created_at)::float8 AS published_at
-FROM dag_workflows WHERE workflow_id = :workflow_id AND version > :after::integer ORDER BY version LIMIT :limit::bigint
+FROM dag_workflows
+WHERE workflow_id = :workflow_id
+  AND tenant = CASE WHEN :is_own::boolean THEN dag_new_tenant() ELSE dag_workflow_tenant(:workflow_id, dag_new_tenant()) END
+  AND version > :after::integer
+ORDER BY version LIMIT :limit::bigint
 
 -- name: fleet_counts
 -- How many orchestrators and workers are alive and claim, how many orchestrators drain, and how many could not write.

@@ -32,8 +32,7 @@ LEFT JOIN LATERAL (
     FROM dag_node_states n WHERE n.job_id = j.id
 ) n ON j.id IS NOT NULL
 LEFT JOIN LATERAL (
-    SELECT count(*) AS nodes FROM (SELECT json_object_keys(g.definition -> 'nodes')
-                                   FROM dag_graphs g WHERE g.content_hash = j.content_hash) AS keys
+    SELECT count(*) AS nodes FROM (SELECT json_object_keys(dag_graph(j.content_hash) -> 'nodes')) AS keys
 ) g ON j.status IN ('PENDING', 'RUNNING')
 WHERE r.request_id = :request_id::uuid AND (:actor::text IS NULL OR r.actor = :actor::text)
 

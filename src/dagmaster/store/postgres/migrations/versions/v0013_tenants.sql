@@ -44,6 +44,30 @@ CREATE INDEX dag_jobs_finished_tenant ON dag_jobs (finished_at) INCLUDE (status,
 DROP INDEX dag_jobs_finished;
 ALTER INDEX dag_jobs_finished_tenant RENAME TO dag_jobs_finished;
 
+-- How many open jobs a tenant may have. Submits of one tenant take turns, so that two do not both see the last free place;
+-- those of `default`, and child jobs, pay nothing.
+CREATE FUNCTION dag_check_open_jobs() RETURNS trigger LANGUAGE plpgsql SET search_path = dagapp, pg_temp AS $$
+DECLARE
+    allowed integer;
+BEGIN
+    SELECT t.max_open_jobs INTO allowed FROM dag_tenants t WHERE t.name = NEW.tenant;
+    IF allowed IS NULL
+       -- The same submission again is answered with the job that there is.
+       OR EXISTS (SELECT FROM dag_jobs j WHERE j.submitted_by = NEW.submitted_by AND j.idempotency_key = NEW.idempotency_key) THEN
+        RETURN NEW;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtext('dagmaster open jobs'), hashtext(NEW.tenant));
+    IF (SELECT count(*) FROM (SELECT FROM dag_jobs j
+                              WHERE j.tenant = NEW.tenant AND j.tenant <> 'default' AND j.status IN ('PENDING', 'RUNNING')
+                                AND j.parent_job_id IS NULL
+                              LIMIT allowed) AS o) >= allowed THEN
+        RAISE EXCEPTION 'the tenant has % open jobs, as many as it may have', allowed USING ERRCODE = 'DM430';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER dag_jobs_open_jobs BEFORE INSERT ON dag_jobs
+    FOR EACH ROW WHEN (NEW.tenant <> 'default' AND NEW.parent_job_id IS NULL) EXECUTE FUNCTION dag_check_open_jobs();
+
 -- Workflows: each tenant has its own ids.
 ALTER TABLE dag_workflows ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT 'default';
 ALTER TABLE dag_workflows DROP CONSTRAINT dag_workflows_pkey;
@@ -52,11 +76,74 @@ DROP INDEX dag_workflows_one_active;
 CREATE UNIQUE INDEX dag_workflows_one_active ON dag_workflows (workflow_id, tenant) WHERE is_active;
 
 -- Callers, and what they register.
-ALTER TABLE dag_api_keys ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT 'default';
+ALTER TABLE dag_api_keys ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT 'default' REFERENCES dag_tenants;
 ALTER TABLE dag_browser_sessions ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT 'default';
 ALTER TABLE dag_workers ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT dag_new_tenant();
 ALTER TABLE dag_audit ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT dag_new_tenant();
 ALTER TABLE dag_task_receipts ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT dag_new_tenant();
+
+-- Contracts of handlers belong to the tenant of their owner: its name stands before that of a caller, TENANT/key:NAME. Two
+-- tenants may have handlers of the same name.
+CREATE FUNCTION dag_tenant_of(actor text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(substring(actor FROM '^([a-z][a-z0-9-]{0,31})/'), 'default')
+$$;
+ALTER TABLE dag_handlers ADD COLUMN tenant text COLLATE "C" NOT NULL GENERATED ALWAYS AS (dag_tenant_of(owner)) STORED;
+ALTER TABLE dag_handlers DROP CONSTRAINT dag_handlers_pkey;
+ALTER TABLE dag_handlers ADD PRIMARY KEY (name, version, tenant);
+ALTER TABLE dag_handler_changes
+    ADD COLUMN tenant text COLLATE "C" NOT NULL GENERATED ALWAYS AS (dag_tenant_of(actor)) STORED;
+ALTER TABLE dag_handler_trust
+    ADD COLUMN tenant text COLLATE "C" NOT NULL GENERATED ALWAYS AS (dag_tenant_of(actor)) STORED;
+-- The contracts of the installation and of the caller's tenant: others' are not there for it, also if the installation asks.
+CREATE OR REPLACE FUNCTION dag_may_have_handler(handler text, caller text, named text[]) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT handler = ANY(named)
+        OR EXISTS (SELECT FROM dagapp.dag_handler_trust t
+                   WHERE t.actor = caller
+                     AND (t.name = handler OR t.name IN (SELECT dagapp.dag_names_of_alias(handler))))
+        OR coalesce((SELECT bool_and(h.owner = caller AND (h.trusted_at IS NOT NULL OR strpos(handler, '.') = 0))
+                     FROM dagapp.dag_handlers h
+                     WHERE h.name = handler AND h.tenant IN ('default', dagapp.dag_tenant_of(caller))), false)
+           AND NOT EXISTS (SELECT FROM dagapp.dag_names_of_alias(handler))
+$$;
+
+-- Sums of finished jobs.
+ALTER TABLE dag_metric_jobs ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT 'default';
+ALTER TABLE dag_metric_jobs DROP CONSTRAINT dag_metric_jobs_pkey;
+ALTER TABLE dag_metric_jobs ADD PRIMARY KEY (period, workflow_id, status, bin, tenant);
+ALTER TABLE dag_metric_nodes ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT 'default';
+ALTER TABLE dag_metric_nodes DROP CONSTRAINT dag_metric_nodes_pkey;
+ALTER TABLE dag_metric_nodes ADD PRIMARY KEY (workflow_id, period, node_id, status, bin, tenant);
+ALTER TABLE dag_metric_failures ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT 'default';
+ALTER TABLE dag_metric_failures DROP CONSTRAINT dag_metric_failures_pkey;
+ALTER TABLE dag_metric_failures ADD PRIMARY KEY (period, workflow_id, node_id, message, tenant);
+ALTER TABLE dag_metric_throughput ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT 'default';
+ALTER TABLE dag_metric_throughput DROP CONSTRAINT dag_metric_throughput_pkey;
+ALTER TABLE dag_metric_throughput ADD PRIMARY KEY (minute, tenant);
+
+-- A graph is found by its hash alone, which a row names that the caller sees: the roles of servers and gateways cannot
+-- read the table, and so cannot list graphs of others.
+CREATE FUNCTION dag_graph(hash text) RETURNS json LANGUAGE sql STABLE SECURITY DEFINER SET search_path = dagapp, pg_temp AS $$
+    SELECT g.definition FROM dag_graphs g WHERE g.content_hash = hash
+$$;
+REVOKE ALL ON FUNCTION dag_graph FROM PUBLIC;
+-- Whose a job is, also for callers that do not see it; NULL if there is none, as of one that the same statement inserts.
+CREATE FUNCTION dag_job_tenant(job bigint) RETURNS text LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = dagapp, pg_temp AS $$
+    SELECT j.tenant FROM dag_jobs j WHERE j.id = job
+$$;
+REVOKE ALL ON FUNCTION dag_job_tenant FROM PUBLIC;
+-- Whose versions of a workflow a transaction means: its tenant's own, else the installation's.
+CREATE FUNCTION dag_workflow_tenant(workflow text, tenant text) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN EXISTS (SELECT FROM dagapp.dag_workflows w
+                             WHERE w.workflow_id = workflow AND w.tenant = dag_workflow_tenant.tenant)
+                THEN tenant ELSE 'default' END
+$$;
+-- Whether a tenant may use a workflow of the installation.
+CREATE FUNCTION dag_may_use_workflow(workflow text, tenant text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT t.workflows && ARRAY['*', workflow] FROM dagapp.dag_tenants t
+                     WHERE t.name = dag_may_use_workflow.tenant), false)
+$$;
 
 -- A submitter of a tenant has its name before its namespace: TENANT/key:NAME.
 ALTER TABLE dag_jobs DROP CONSTRAINT dag_jobs_submitted_by_check;

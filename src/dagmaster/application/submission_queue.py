@@ -1,0 +1,70 @@
+"""Stores the jobs of many callers together: those that arrive while others are stored share a statement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagmaster.application.batching import Batcher
+from dagmaster.application.submission import MAX_BATCH, accept_apart, in_trace, prepare, store, store_each
+from dagmaster.authoring.check_budget import CheckStopped
+from dagmaster.errors import JobQuotaExceeded, StatementFailed
+from dagmaster.telemetry import traces
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dagmaster.application.context import Application
+    from dagmaster.application.submission import JobRequest, Order
+    from dagmaster.application.views.results import SubmitResult
+    from dagmaster.ports.api_keys import Caller
+    from dagmaster.ports.audit_trail import ChangeOrigin
+
+
+class SubmissionQueue:
+    """Stores the jobs of many callers: those that arrive while others are stored share the next statement.
+
+    Each caller still waits until its job is on disk. With a commit for each job, on one connection, 32
+    callers of a server completed 0.18 of the jobs of 32 direct clients; in this way, and without threads for
+    the dependencies of routes, 0.85 (bench/http.py, 2026-11).
+    """
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._batcher = Batcher(self._submit, max_size=MAX_BATCH)
+
+    async def submit(
+        self, request: JobRequest, origin: ChangeOrigin | None = None, caller: Caller | None = None
+    ) -> SubmitResult:
+        """Store one job, as `submit_job` does, on behalf of a caller."""
+        with traces.span("submit", jobs=1):
+            answer = await self._batcher.run((in_trace(request), origin, caller))
+            if isinstance(answer, CheckStopped):
+                # Outside of the batch, which others wait for.
+                app = self._app if caller is None else self._app.for_tenant(caller.sees)
+                answer = await self._batcher.run((in_trace(await accept_apart(app, request)), origin, caller))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def _submit(self, orders: Sequence[Order]) -> list[SubmitResult | Exception]:
+        """Store the jobs of each tenant in a transaction of that tenant."""
+        by_tenant: dict[str | None, list[int]] = {}
+        for position, (_, _, caller) in enumerate(orders):
+            by_tenant.setdefault(None if caller is None else caller.sees, []).append(position)
+        answers: dict[int, SubmitResult | Exception] = {}
+        for tenant, positions in by_tenant.items():
+            app = self._app if tenant is None else self._app.for_tenant(tenant)
+            stored = await self._submit_of_tenant(app, [orders[position] for position in positions])
+            answers |= zip(positions, stored, strict=True)
+        return [answers[position] for position in range(len(orders))]
+
+    async def _submit_of_tenant(
+        self, app: Application, orders: Sequence[Order]
+    ) -> list[SubmitResult | Exception]:
+        prepared = await prepare(app, orders)
+        try:
+            return await store(app, prepared)
+        except (StatementFailed, JobQuotaExceeded):
+            if len(orders) == 1:
+                raise
+        return await store_each(app, prepared)
