@@ -331,6 +331,17 @@ async def test_a_cancelled_job_is_a_failed_request(world: World):
         )
 
 
+async def test_a_job_that_exceeds_its_deadline_is_a_failed_request_that_took_too_long(world: World):
+    async with serving(world) as app:
+        late = "{workflow_id: late, version: 1, deadline_seconds: 0.1, nodes: {n: {type: wait, signal: go}}}"
+        await world.publish(late)
+        result = await submit_request(app, RequestBody(workflow_id="late"))
+        await world.start()
+        await world.finished(result.job_id or "")
+        status = await request_status(app, result.request_id or "")
+        assert (status.status, status.error_code) == ("failed", "deadline")
+
+
 async def test_a_waiting_job_is_a_running_request(world: World):
     async with serving(world) as app:
         await world.publish("{workflow_id: wait, version: 1, nodes: {n: {type: wait, signal: go}}}")

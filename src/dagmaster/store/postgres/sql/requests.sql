@@ -16,7 +16,7 @@ CROSS JOIN LATERAL (
 SELECT r.request_id::text AS request_id, r.workflow_id, {@request_status} AS status,
        extract(epoch FROM r.created_at)::float8 AS submitted_at, {@request_end} AS completed_at,
        j.status = 'CANCELLED' AS is_cancelled,
-       coalesce(r.error ->> 'code', r.sandbox ->> 'error_code', j.error ->> 'code') AS error_code,
+       coalesce(r.error ->> 'code', r.sandbox ->> 'error_code', j.error ->> 'kind') AS error_code,
        coalesce(j.result, r.sandbox -> 'result') AS result, j.result_ref,
        greatest(n.rows, g.nodes + coalesce(n.children, 0)) AS total, n.completed, n.running, n.failed, n.skipped, n.cancelled
 FROM dag_api_requests r
