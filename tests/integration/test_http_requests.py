@@ -398,3 +398,45 @@ def test_a_sandbox_key_plays_its_requests_and_starts_nothing(dsn: str, tmp_path:
         assert theirs.json()["errors"][0]["path"] == "sandbox"
 
     asyncio.run(with_server(dsn, tmp_path, work))
+
+
+def test_tenants_see_their_own_requests_and_use_their_own_platforms(dsn: str, tmp_path: Path):
+    async def work(http: httpx.AsyncClient) -> None:
+        await publish(http)
+        keys = {}
+        for name, platforms in (("acme", ["ddh"]), ("other", [])):
+            tenant = {"name": name, "platforms": platforms, "workflows": ["*"], "requests_per_day": 2}
+            made = await http.post("/api/v1/tenants", json=tenant)
+            assert made.status_code < 300, made.text
+            key = {"name": "portal", "scopes": ["submit", "read"], "tenant": name}
+            keys[name] = {"X-API-Key": (await http.post("/api/v1/keys", json=key)).json()["key"]}
+        body = {**OURS, **DDH, "idempotency_key": "k"}
+        mine = (await http.post("/api/v1/submit", json=body, headers=keys["acme"])).json()["request_id"]
+        theirs = await http.post("/api/v1/submit", json=body, headers=keys["other"])
+        assert (theirs.status_code, theirs.json()["reason"]) == (422, "platform_refs_invalid")
+        assert "ddh" not in theirs.text
+        plain = await http.post(
+            "/api/v1/submit", json={**OURS, "idempotency_key": "l"}, headers=keys["other"]
+        )
+        assert plain.status_code == 202, plain.text
+        answers = [
+            await http.get(f"/api/v1/requests/{one}{tail}", headers=keys["other"])
+            for one in (mine, str(uuid.uuid4()), "x")
+            for tail in ("", "/status")
+        ]
+        assert {(answer.status_code, answer.text) for answer in answers} == {(404, answers[0].text)}
+        for query in ("", "?tenant=acme", "?platform_id=ddh"):
+            listed = (await http.get(f"/api/v1/requests{query}", headers=keys["other"])).json()["items"]
+            assert mine not in [one["request_id"] for one in listed]
+        assert (await http.get("/api/v1/platforms", headers=keys["other"])).json() == []
+        spent = await http.post("/api/v1/submit", json=OURS, headers=keys["other"])
+        assert spent.status_code == 429
+        assert (await http.post("/api/v1/submit", json=OURS, headers=keys["acme"])).status_code == 202
+        everything = (await http.get("/api/v1/requests?tenant=acme")).json()["items"]
+        assert {one["tenant"] for one in everything} == {"acme"}
+        (own, *_) = (await http.get("/api/v1/requests?idempotency_key=k", headers=keys["acme"])).json()[
+            "items"
+        ]
+        assert (own["request_id"], own["actor"]) == (mine, "acme/key:portal")
+
+    asyncio.run(with_server(dsn, tmp_path, work))

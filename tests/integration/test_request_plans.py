@@ -64,7 +64,7 @@ async def test_a_request_is_found_among_those_of_50_tenants(world: PostgresWorld
     await world._admin.execute(f"{text}; {'ANALYZE' if is_analyzed else ''}")
     config = DatabaseConfig(dsn=world.dsn, role=API_ROLE)
     reads = Connection(config, "reader", reads=True)
-    writes = Connection(DatabaseConfig(dsn=world.dsn), "client")
+    writes = Connection(config, "client")
     plans = Plans(world)
     try:
         # The role may not load it.
