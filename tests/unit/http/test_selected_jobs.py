@@ -75,7 +75,7 @@ def test_a_dry_run_changes_nothing_and_its_token_cancels_exactly_its_jobs():
         await api.post(f"/api/v1/jobs/{mine[0]}/nodes/ask/approve")
         await finished(api.application, mine[0])
         done = (await api.post(CANCEL, {"token": planned["token"], "comment": "wrong year"})).json()
-        assert (done["accepted"], done["rejected"]) == (2, 1)
+        assert (done["accepted_count"], done["rejected_count"]) == (2, 1)
         outcomes = {
             one["job_id"]: (one["accepted"], (one["error"] or {}).get("code")) for one in done["outcomes"]
         }
@@ -91,7 +91,7 @@ def test_a_dry_run_changes_nothing_and_its_token_cancels_exactly_its_jobs():
         changes = (await api.get("/api/v1/audit", action="job.cancel")).json()["items"]
         assert {entry["object_id"] for entry in changes} == set(mine[1:])
         again = (await api.post(CANCEL, {"token": planned["token"]})).json()
-        assert (again["accepted"], again["rejected"]) == (0, 3)
+        assert (again["accepted_count"], again["rejected_count"]) == (0, 3)
 
     with_api(work)
 
@@ -110,7 +110,7 @@ def test_failed_and_cancelled_jobs_that_match_are_resumed():
         planned = await dry_run(api, RESUME, workflow_id="hello", status=["cancelled", "completed"])
         assert sorted(ids(planned)) == sorted(cancelled), "a completed job has nothing to resume"
         result = (await api.post(RESUME, {"token": planned["token"]})).json()
-        assert (result["accepted"], result["rejected"]) == (2, 0)
+        assert (result["accepted_count"], result["rejected_count"]) == (2, 0)
         for job_id in cancelled:
             await api.until(job_id, "WAITING")
 
@@ -198,6 +198,6 @@ def test_a_client_selects_and_changes():
             assert {job.job_id for job in selection.jobs} == set(jobs)
             assert selection.token is not None
             result = await client.change_selected_jobs(selection.token, comment="enough")
-        assert (result.accepted, result.rejected) == (2, 0)
+        assert (result.accepted_count, result.rejected_count) == (2, 0)
 
     with_api(work)

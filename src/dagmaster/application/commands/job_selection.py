@@ -97,7 +97,10 @@ async def change_jobs(
         outcomes.append(outcome)
     accepted = sum(outcome.accepted for outcome in outcomes)
     return SelectionResult(
-        action=action, accepted=accepted, rejected=len(outcomes) - accepted, outcomes=tuple(outcomes)
+        action=action,
+        accepted_count=accepted,
+        rejected_count=len(outcomes) - accepted,
+        outcomes=tuple(outcomes),
     )
 
 
@@ -133,7 +136,7 @@ def _make_token(action: JobAction, job_ids: Sequence[str]) -> str:
 
 
 def _read_token(token: str) -> tuple[JobAction, list[str]]:
-    """Return what a token stands for; raise `CommandInvalid` if it is none."""
+    """Return what a token stands for; raise `CommandInvalid` for another text."""
     word, _, text = token.partition(".")
     numbers, action = b"", JobAction.CANCEL
     try:
@@ -150,5 +153,5 @@ def _read_token(token: str) -> tuple[JobAction, list[str]]:
 
 
 def action_of(token: str) -> JobAction:
-    """Return what a token is for; raise `CommandInvalid` if it is none."""
+    """Return what a token is for; raise `CommandInvalid` for another text."""
     return _read_token(token)[0]

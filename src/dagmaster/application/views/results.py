@@ -64,8 +64,8 @@ class SelectionResult(Record):
     """What became of each job of a change of several: how many commands were stored, and how many not."""
 
     action: str
-    accepted: int
-    rejected: int
+    accepted_count: int
+    rejected_count: int
     outcomes: tuple[JobOutcomeView, ...]
 
 

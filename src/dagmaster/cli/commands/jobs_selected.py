@@ -81,31 +81,29 @@ def _change(
     session: Session, action: JobAction, job_filter: JobFilter, comment: str, *, as_json: bool
 ) -> int:
     """Change all jobs that match, a thousand at a time."""
-    from dagmaster.application.commands.job_selection import change_selected_jobs
-
     results: list[SelectionResult] = []
     cursor: str | None = None
     while True:
         selection = _select(session, action, job_filter, cursor)
         token, cursor = selection.token, selection.next_cursor
         if token is not None:
-            results.append(_send(session, change_selected_jobs, token, comment))
+            results.append(_send(session, token, comment))
         if cursor is None:
             break
     if as_json:
         echo_json([outcome.to_dict() for result in results for outcome in result.outcomes])
     else:
         _print_results(action, results)
-    return BAD_INPUT if any(result.rejected for result in results) else COMPLETED
+    return BAD_INPUT if any(result.rejected_count for result in results) else COMPLETED
 
 
-def _send(session: Session, change: Any, token: str, comment: str) -> SelectionResult:
+def _send(session: Session, token: str, comment: str) -> SelectionResult:
+    from dagmaster.application.commands.job_selection import change_selected_jobs
     from dagmaster.cli.commands.jobs_control import sender
 
-    result: SelectionResult = session.run(
-        lambda system: system.call(change, token, sent_by=sender(), comment=comment)
+    return session.run(
+        lambda system: system.call(change_selected_jobs, token, sent_by=sender(), comment=comment)
     )
-    return result
 
 
 def _print_selection(selection: JobSelectionView) -> None:
@@ -123,7 +121,7 @@ def _print_results(action: JobAction, results: list[SelectionResult]) -> None:
     for outcome in (outcome for result in results for outcome in result.outcomes):
         if not outcome.accepted:
             echo(f"{outcome.job_id}: {outcome.sentence}", err=True)
-    accepted = sum(result.accepted for result in results)
-    rejected = sum(result.rejected for result in results)
+    accepted = sum(result.accepted_count for result in results)
+    rejected = sum(result.rejected_count for result in results)
     refused = f"; {format_count(rejected, 'job')} not" if rejected else ""
     echo(f"{action}: {format_count(accepted, 'job')} accepted{refused}")

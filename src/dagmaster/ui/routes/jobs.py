@@ -82,7 +82,7 @@ async def change_bulk(app: App, caller: Caller, form: FormFields) -> Response:
         raise QueryInvalid(f"job_id: choose 1 to {MAX_BULK} jobs")
     result = await change_jobs(app, JobAction(action), job_ids, sent_by=caller.actor)
     problems = [f"{one.job_id}: {one.sentence}" for one in result.outcomes if not one.accepted]
-    return see_other("/ui/jobs", _bulk_notice(action, result.accepted, problems))
+    return see_other("/ui/jobs", _bulk_notice(action, result.accepted_count, problems))
 
 
 def _bulk_notice(action: str, count: int, problems: list[str]) -> Notice:

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from dagmaster.application import api_keys, browser_sessions, progress, submission, submission_plan, views
 from dagmaster.application.audit_trail import list_changes
 from dagmaster.application.commands import control, publication, resume, validation
+from dagmaster.application.commands.job_selection import JobAction, change_jobs, select_jobs
 from dagmaster.application.commands.validation import validate_text
 from dagmaster.application.diagnosis import why_job, why_node
 from dagmaster.application.health import HealthMonitor
@@ -37,6 +38,7 @@ from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.audit_trail import AuditEntry, AuditFilter, ChangeOrigin
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.handler_reports import Checkpoint
+from dagmaster.ports.job_filter import JobFilter
 from dagmaster.ports.read_store import FootprintRecord, LogRecord, PendingCommand
 from dagmaster.ports.task_messages import TaskMessage
 from dagmaster.ports.timelines import TimelineRecord
@@ -169,6 +171,8 @@ QUERIES: dict[str, Any] = {
     "FootprintsView": lambda app: jobs.job_footprints(app, "7"),
     "GraphView": lambda app: graphs.job_graph(app, "7"),
     "TimelineView": lambda app: timeline.job_timeline(app, "7"),
+    "JobSelectionView": lambda app: select_jobs(app, JobAction.CANCEL, JobFilter(workflow_id="flow")),
+    "SelectionResult": lambda app: change_jobs(app, JobAction.CANCEL, ["999"], sent_by="ada"),
     "NodeViewPage": nodes.list_nodes,
     "NodeDetailView": lambda app: nodes.node_detail(app, "7", "fetch"),
     "TaskViewPage": nodes.list_tasks,

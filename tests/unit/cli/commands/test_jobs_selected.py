@@ -57,7 +57,7 @@ class FakeSystem:
             sentence="stored" if is_accepted else error["message"],
             error=None if is_accepted else dict(error),
         )
-        counts = {"accepted": int(is_accepted), "rejected": int(not is_accepted)}
+        counts = {"accepted_count": int(is_accepted), "rejected_count": int(not is_accepted)}
         return SelectionResult(action=token.partition(".")[0], outcomes=(outcome,), **counts)
 
 
