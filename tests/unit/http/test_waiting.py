@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 import pytest
 
+from dagmaster.application.job_wait import RECHECK_SECONDS
 from dagmaster.client.async_client import AsyncClient
 from dagmaster.errors import ServerUnavailable
 from dagmaster.store.memory.subscription import MemorySubscription
@@ -17,7 +18,6 @@ from tests.unit.http.api_client import opened_api
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 
-    from dagmaster.store.memory.read_store import MemoryReadStore
     from tests.unit.http.api_client import Api
 
 T = TypeVar("T")
@@ -43,14 +43,17 @@ class Waits:
 
     def __init__(self) -> None:
         self._begun: asyncio.Queue[None] = asyncio.Queue()
+        self.seconds: list[float] = []
 
-    def note(self) -> None:
+    def note(self, timeout_seconds: float) -> None:
+        self.seconds.append(timeout_seconds)
         self._begun.put_nowait(None)
 
     async def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start something; return when it waits."""
         while not self._begun.empty():
             self._begun.get_nowait()
+        self.seconds.clear()
         task = asyncio.create_task(work)
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._begun.get()
@@ -62,7 +65,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     noted, wait = Waits(), MemorySubscription.wait
 
     async def noted_wait(self: MemorySubscription, timeout_seconds: float) -> bool:
-        noted.note()
+        noted.note(timeout_seconds)
         return await wait(self, timeout_seconds)
 
     monkeypatch.setattr(MemorySubscription, "wait", noted_wait)
@@ -98,22 +101,11 @@ def test_a_job_that_goes_on_is_answered_as_it_is_when_the_time_is_over():
     with_api(work)
 
 
-def test_nothing_is_read_while_a_request_waits(waits: Waits):
+def test_a_request_waits_for_a_notification_and_does_not_poll(waits: Waits):
     async def work(api: Api) -> None:
         job_id = await waiting_job(api)
-        store = cast("MemoryReadStore", api.application.read)
         held = await waits.begin(api.get(f"/api/v1/jobs/{job_id}", wait_seconds=60))
-        reads: list[str] = []
-        read = store.job
-
-        async def counted(job_id: str) -> Any:
-            reads.append(job_id)
-            return await read(job_id)
-
-        store.job = counted  # type: ignore[method-assign]
-        for _ in range(5):
-            await api.get("/api/v1/workflows")
-        assert reads == []
+        assert waits.seconds == [RECHECK_SECONDS]
         await api.post(f"/api/v1/jobs/{job_id}/cancel", params={"wait_seconds": 0})
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert (await held).json()["status"] == "CANCELLED"
