@@ -47,7 +47,7 @@ async def load_value(app: Application, value: Any, ref: str | None, *, max_bytes
     """
     if ref is None:
         return value
-    from dagmaster.authoring.inputs import read_json
+    from dagmaster.json_types import read_json
 
     try:
         if max_bytes is not None and (size := await app.blobs.size(ref)) > max_bytes:

@@ -69,7 +69,7 @@ def error_code(facts: RequestFacts) -> str:
 async def _result(facts: RequestFacts, blobs: OutputBlobs | None) -> tuple[Any, str | None]:
     if facts.result_ref is None:
         return facts.record.result, None
-    from dagmaster.authoring.inputs import read_json
+    from dagmaster.json_types import read_json
 
     if blobs is None:
         return None, _TOO_LARGE

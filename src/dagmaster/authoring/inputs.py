@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -18,6 +16,7 @@ from dagmaster.authoring.source_document import document_from_data
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
 from dagmaster.errors.source_map import format_path, truncate
 from dagmaster.errors.suggestions import LONGEST_NAME, MAX_CANDIDATES, MAX_HINTS, did_you_mean
+from dagmaster.json_types import read_json
 from dagmaster.patterns import compile_pattern
 
 if TYPE_CHECKING:
@@ -219,14 +218,6 @@ def parse_input_text(kind: str, text: str) -> Any:
         return text
 
 
-def read_json(text: str) -> JsonValue:
-    """Parse JSON strictly; raise ValueError for NaN, overflowing numbers (1e999) and duplicate keys."""
-    value: JsonValue = json.loads(
-        text, parse_float=_parse_float, parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates
-    )
-    return value
-
-
 @lru_cache(maxsize=64)
 def _validator(schema: str) -> Any:
     return input_validator(json.loads(schema), CheckBudget())
@@ -295,22 +286,3 @@ def _text_of(instance: Any) -> str:
         if length > _SHOWN_CHARACTERS:
             break
     return truncate("".join(pieces), _SHOWN_CHARACTERS)
-
-
-def _reject_constant(name: str) -> JsonValue:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _parse_float(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"the number {text[:50]} is too large")
-    return value
-
-
-def _reject_duplicates(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
-    mapping = dict(pairs)
-    if len(mapping) < len(pairs):
-        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"key {key[:100]!r} appears twice")
-    return mapping

@@ -169,7 +169,7 @@ def read_json_file(path: pathlib.Path | None) -> JsonObject:
     """Read an object from a JSON file; `-` is standard input."""
     if path is None:
         return {}
-    from dagmaster.authoring.inputs import read_json
+    from dagmaster.json_types import read_json
 
     try:
         data = read_json(read_text_file(path))
@@ -182,7 +182,7 @@ def read_json_file(path: pathlib.Path | None) -> JsonObject:
 
 def json_or_text(key: str, text: str) -> JsonValue:
     """Parse a value as JSON; return the text itself if it is not JSON."""
-    from dagmaster.authoring.inputs import read_json
+    from dagmaster.json_types import read_json
 
     try:
         return read_json(text)

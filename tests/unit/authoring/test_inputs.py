@@ -8,8 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dagmaster.authoring.input_schema import inputs_schema
-from dagmaster.authoring.inputs import _reject_duplicates, accept_inputs, parse_input, read_json
+from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.errors import InputsInvalid, Problem
+from dagmaster.json_types import _reject_duplicates, read_json
 from tests.unit.authoring.compiled_workflows import (
     TASK,
     described,

@@ -355,7 +355,7 @@ def _run(
 
 
 def _parse_payload(text: str) -> JsonValue:
-    from dagmaster.authoring.inputs import read_json
+    from dagmaster.json_types import read_json
 
     try:
         return read_json(text)

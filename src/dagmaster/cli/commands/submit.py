@@ -260,7 +260,7 @@ def _batch_requests(request: JobRequest, lines: Sequence[JsonObject]) -> list[Jo
 
 
 def _read_lines(path: pathlib.Path) -> list[JsonObject]:
-    from dagmaster.authoring.inputs import read_json
+    from dagmaster.json_types import read_json
 
     lines: list[JsonObject] = []
     for number, line in enumerate(read_text_file(path).splitlines(), 1):

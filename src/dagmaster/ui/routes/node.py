@@ -21,11 +21,10 @@ from dagmaster.application.diagnosis import why_node
 from dagmaster.application.job_lookup import SHOWN_BYTES
 from dagmaster.application.queries.jobs import show_jobs
 from dagmaster.application.queries.nodes import node_detail
-from dagmaster.authoring.inputs import read_json
 from dagmaster.errors import QueryInvalid
 from dagmaster.http.parameters import MAX_ID, JobId, NodeId
 from dagmaster.http.services import App, Caller
-from dagmaster.json_types import JsonValue
+from dagmaster.json_types import JsonValue, read_json
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.notices import command_notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
