@@ -24,7 +24,7 @@ from dagmaster.sdk.handler_definitions import define_handler, to_definition
 from dagmaster.store.postgres import roles
 from dagmaster.store.postgres.named_queries import queries
 from dagmaster.store.postgres.secret_keys import PostgresSecretKeys
-from dagmaster.store.postgres.worker_role import functions
+from dagmaster.store.postgres.worker_role import PREFIX, functions
 from tests.conformance.jobs import Scene
 from tests.conformance.server import FOLLOW_CLOCK, WORKER_LOGIN, dsn_as
 from tests.conformance.stores import RoleWorld, in_world
@@ -356,7 +356,7 @@ async def test_neither_the_clock_nor_the_search_path_of_a_caller_counts(world):
                 "SELECT oid::regprocedure::text FROM pg_proc WHERE proname = $1", function.name
             )
             await connection.execute(f"DROP FUNCTION {made}")
-        await roles._make_functions(connection, is_exact=True)
+        await roles._make_functions(connection, PREFIX, functions(), is_exact=True)
         await connection.execute("SET LOCAL dagapp.clock_offset = '1e6'")
         await connection.execute(
             "CREATE TEMP TABLE dag_leases (name text, holder bigint, expires_at timestamptz)"

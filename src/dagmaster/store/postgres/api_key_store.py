@@ -70,14 +70,14 @@ class PostgresApiKeyStore:
 
     async def find(self, digest: str) -> tuple[ApiKeyRecord, float] | None:
         row = await self.session.row(_SQL["find"], {"digest": digest})
-        return None if row is None else (_record(row), row["now"])
+        return None if row is None else (key_record(row), row["now"])
 
     async def all(self) -> Sequence[ApiKeyRecord]:
-        return [_record(row) for row in await self.session.fetch(_SQL["all"], {})]
+        return [key_record(row) for row in await self.session.fetch(_SQL["all"], {})]
 
     async def revoke(self, key_id: str, *, audit: Sequence[AuditEntry] = ()) -> ApiKeyRecord | None:
         row = await self.session.row(_SQL["revoke"], {"key_id": key_id, **entry_columns(audit)})
-        return None if row is None else _record(row)
+        return None if row is None else key_record(row)
 
     async def start_session(self, session: BrowserSession, digest: str) -> None:
         """Store a session or a link."""
@@ -145,7 +145,7 @@ def _namespace(row: Mapping[str, Any] | asyncpg.Record) -> Namespace:
     return Namespace.USER if row["is_local"] else Namespace.KEY
 
 
-def _record(row: Mapping[str, Any] | asyncpg.Record) -> ApiKeyRecord:
+def key_record(row: Mapping[str, Any] | asyncpg.Record) -> ApiKeyRecord:
     return ApiKeyRecord(
         key_id=row["key_id"],
         name=row["name"],
@@ -179,6 +179,6 @@ def _session(row: asyncpg.Record) -> BrowserSession:
         created_at=row["created_at"],
         expires_at=row["expires_at"],
         is_link=row["is_link"],
-        key=None if row["key"] is None else _record(json.loads(row["key"])),
+        key=None if row["key"] is None else key_record(json.loads(row["key"])),
         ended_at=row["ended_at"],
     )

@@ -209,7 +209,7 @@ class Connection:
     async def _take_role(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         """Take on the role that sees the rows of one tenant, if this user can."""
         self._role_checked_at = time.monotonic()
-        can_take = await connection.fetchval(CAN_TAKE_ROLE)
+        can_take = await connection.fetchval(CAN_TAKE_ROLE, self._wanted_role)
         self._role = self._wanted_role if can_take else None
         if self._role is not None and not self._is_pooled:
             await connection.execute(f"SET ROLE {self._role}")

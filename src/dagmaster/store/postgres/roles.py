@@ -16,10 +16,14 @@ from asyncpg.exceptions import (
 
 from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.ports.schema_admin import ROLES, RoleState
+from dagmaster.ports.tenants import API_ROLE, GATEWAY_ROLE
+from dagmaster.store.postgres import gateway_role, worker_role
 from dagmaster.store.postgres.tenant_policies import apply_policies
-from dagmaster.store.postgres.worker_role import DEFINITION, PREFIX, functions
+from dagmaster.store.postgres.worker_role import DEFINITION
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dagmaster.store.postgres.worker_role import RoleFunction
 
 _WORKER: Final = "dagmaster_worker"
@@ -36,7 +40,7 @@ SELECT EXISTS (SELECT FROM pg_auth_members m, pg_namespace n
 # Since PostgreSQL 16, who creates a role is a member that cannot take it on.
 _CAN_SERVE: Final = """
 SELECT CASE WHEN current_setting('server_version_num')::integer >= 160000
-            THEN pg_has_role('dagmaster_api', 'SET') ELSE pg_has_role('dagmaster_api', 'MEMBER') END
+            THEN pg_has_role($1, 'SET') ELSE pg_has_role($1, 'MEMBER') END
 """
 _HAS_TABLE_RIGHTS: Final = "SELECT has_table_privilege($1, 'dagapp.dag_task_queue', 'DELETE')"
 _EXISTING: Final = """
@@ -82,13 +86,16 @@ async def _apply(connection: Any, *, is_exact: bool) -> RoleState:
     grants = resources.files("dagmaster.store.postgres.migrations") / "roles.sql"
     await connection.execute(grants.read_text(encoding="utf-8"))
     await apply_policies(connection)
-    # The owner serves requests as well, as `dagmaster dev` does: then as this role, which sees one tenant.
-    if not await connection.fetchval(_CAN_SERVE):
-        with contextlib.suppress(InsufficientPrivilegeError):
-            async with connection.transaction():
-                await connection.execute("GRANT dagmaster_api TO CURRENT_USER")
+    # The owner serves requests as well, as `dagmaster dev` does: then as these roles, which see one tenant.
+    for role in (API_ROLE, GATEWAY_ROLE):
+        if not await connection.fetchval(_CAN_SERVE, role):
+            with contextlib.suppress(InsufficientPrivilegeError):
+                async with connection.transaction():
+                    await connection.execute(f"GRANT {role} TO CURRENT_USER")
+    gateway_functions = gateway_role.gateway_functions()
+    await _make_functions(connection, gateway_role.PREFIX, gateway_functions, is_exact=is_exact)
     is_exact = is_exact or not await connection.fetchval(_HAS_MEMBERS)
-    await _make_functions(connection, is_exact=is_exact)
+    await _make_functions(connection, worker_role.PREFIX, worker_role.functions(), is_exact=is_exact)
     if is_exact:
         await connection.execute(
             f"REVOKE ALL ON ALL TABLES IN SCHEMA dagapp FROM {_WORKER};"
@@ -112,9 +119,11 @@ async def _create(connection: Any, role: str) -> bool:
     return True
 
 
-async def _make_functions(connection: Any, *, is_exact: bool) -> None:
-    existing = {row["proname"]: row["signature"] for row in await connection.fetch(_EXISTING, PREFIX)}
-    needed = {function.name: function for function in functions().values()}
+async def _make_functions(
+    connection: Any, prefix: str, functions: Mapping[str, RoleFunction], *, is_exact: bool
+) -> None:
+    existing = {row["proname"]: row["signature"] for row in await connection.fetch(_EXISTING, prefix)}
+    needed = {function.name: function for function in functions.values()}
     for name, function in needed.items():
         if name not in existing:
             await connection.execute(await _definition(connection, function))
@@ -137,6 +146,7 @@ async def _definition(connection: Any, function: RoleFunction) -> str:
     return DEFINITION.format(
         signature=f"dagapp.{function.name}({arguments})",
         result=f"TABLE ({columns})" if columns else "void",
+        role=function.role,
         guards=guards,
         statement=f"{'RETURN QUERY ' if columns else ''}{statement}",
     )

@@ -30,7 +30,7 @@ BEGIN
 {guards}    {statement};
 END $dagmaster$;
 REVOKE ALL ON FUNCTION {signature} FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION {signature} TO dagmaster_worker;
+GRANT EXECUTE ON FUNCTION {signature} TO {role};
 """
 """How a function is made. A caller chooses neither the search path nor the clock of tests.
 
@@ -111,6 +111,7 @@ class RoleFunction:
     call: Query
     parts: tuple[Query, ...]
     bodies: tuple[str, ...]
+    role: str = "dagmaster_worker"
 
 
 @cache

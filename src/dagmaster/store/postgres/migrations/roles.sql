@@ -23,18 +23,19 @@ REVOKE ALL ON dagapp.dag_audit FROM dagmaster_orchestrator, dagmaster_api;
 GRANT SELECT, INSERT (actor, action, object_kind, object_id, request_id, details) ON dagapp.dag_audit
     TO dagmaster_orchestrator, dagmaster_api;
 
-GRANT SELECT ON dagapp.dag_workflows, dagapp.dag_node_states,
-    dagapp.dag_task_attempts, dagapp.dag_job_events, dagapp.dag_orchestrators, dagapp.dag_workers,
-    dagapp.dag_node_batches, dagapp.dag_added_nodes, dagapp.dag_groups, dagapp.dag_dependencies,
-    dagapp.dag_tenants, dagapp.dag_platforms, dagapp.dag_api_requests
-    TO dagmaster_gateway;
-
--- Who only shows jobs does not need their inputs (ADR 0041): every column but that one.
-REVOKE SELECT ON dagapp.dag_jobs FROM dagmaster_gateway;
-DO $$
-BEGIN
-    EXECUTE (SELECT format('GRANT SELECT (%s) ON dagapp.dag_jobs TO dagmaster_gateway',
-                           string_agg(quote_ident(attname), ', ' ORDER BY attnum))
-             FROM pg_attribute
-             WHERE attrelid = 'dagapp.dag_jobs'::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'inputs');
-END $$;
+-- What a gateway reads, column by column: who only shows jobs needs neither their inputs nor their outputs (ADR 0050). It finds
+-- keys by a function (gateway_role.py).
+REVOKE ALL ON ALL TABLES IN SCHEMA dagapp FROM dagmaster_gateway;
+GRANT SELECT ON dagapp.alembic_version TO dagmaster_gateway;
+GRANT SELECT (id, tenant, workflow_id, content_hash, status, correlation_id, idempotency_key, error, result, result_ref,
+              owner_id, is_hidden, created_at, started_at, finished_at) ON dagapp.dag_jobs TO dagmaster_gateway;
+GRANT SELECT (job_id, node_id, status, skip_reason, attempt, task_id, source_count, error, started_at, finished_at)
+    ON dagapp.dag_node_states TO dagmaster_gateway;
+GRANT SELECT (task_id, job_id, worker_id) ON dagapp.dag_task_queue TO dagmaster_gateway;
+GRANT SELECT (job_id, seq, type, at, by, node_id, attempt) ON dagapp.dag_job_events TO dagmaster_gateway;
+GRANT SELECT (owner_id, heartbeat_at, stopped_at) ON dagapp.dag_orchestrators TO dagmaster_gateway;
+GRANT SELECT (worker_id, tenant, heartbeat_at, stopped_at) ON dagapp.dag_workers TO dagmaster_gateway;
+GRANT SELECT (name, workflows, platforms, rate_per_second, rate_burst, disabled_at)
+    ON dagapp.dag_tenants TO dagmaster_gateway;
+GRANT SELECT (request_id, tenant, actor, workflow_id, state, error, sandbox, job_id, created_at)
+    ON dagapp.dag_api_requests TO dagmaster_gateway;

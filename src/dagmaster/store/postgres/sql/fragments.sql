@@ -166,3 +166,25 @@ extract(epoch FROM CASE r.state
                CASE WHEN clock() >= r.created_at + make_interval(secs => (r.sandbox ->> 'ends_after')::float8)
                     THEN r.created_at + make_interval(secs => (r.sandbox ->> 'ends_after')::float8) END
            ELSE j.finished_at END)::float8
+
+-- name: gateway_jobs
+-- The jobs of a page as a gateway shows them to administrators.
+SELECT j.id, j.workflow_id, dag_displayed_status(j.status, p.waiting, p.active) AS status, j.correlation_id,
+       extract(epoch FROM j.created_at)::float8 AS created_at, extract(epoch FROM j.started_at)::float8 AS started_at,
+       extract(epoch FROM j.finished_at)::float8 AS completed_at, j.error ->> 'message' AS error_message, j.owner_id
+FROM page
+CROSS JOIN LATERAL (SELECT j.id, j.workflow_id, j.status, j.correlation_id, j.created_at, j.started_at, j.finished_at,
+                           j.error, j.owner_id
+                    FROM dag_jobs j WHERE j.id = page.id LIMIT 1) j
+LEFT JOIN LATERAL dag_job_progress(j.id) p ON j.status = 'RUNNING'
+ORDER BY j.id DESC
+
+-- name: gateway_node_columns
+-- The columns of a node that a gateway reads.
+n.job_id, n.node_id, n.status, n.attempt, n.task_id, n.error, n.started_at, n.finished_at
+
+-- name: gateway_node
+-- A node as a gateway shows it to administrators.
+n.node_id, coalesce(dag_displayed_node_status(n.status, q.worker_id), 'PENDING') AS status, coalesce(n.attempt, 0) AS attempt,
+       extract(epoch FROM n.started_at)::float8 AS started_at, extract(epoch FROM n.finished_at)::float8 AS completed_at,
+       n.error ->> 'message' AS error_message

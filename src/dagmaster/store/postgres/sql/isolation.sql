@@ -1,7 +1,7 @@
 -- Whether policies apply to the role of a connection. Asked without a tenant, where they show no row.
 
 -- name: can_take_role
--- Whether this user can take on the role of servers, and the role has rights and policies in this database. Roles belong
+-- Whether this user can take on a role that serves requests, and the role has rights and policies in this database. Roles belong
 -- to all databases of a server.
 SELECT coalesce(
     (SELECT CASE WHEN current_setting('server_version_num')::integer >= 160000
@@ -9,7 +9,7 @@ SELECT coalesce(
             AND has_schema_privilege(r.oid, n.oid, 'USAGE')
             AND EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = to_regclass('dag_jobs'))
      FROM pg_roles r CROSS JOIN pg_namespace n
-     WHERE r.rolname = 'dagmaster_api' AND n.nspname = 'dagapp'), false) AS can_take
+     WHERE r.rolname = :role::text AND n.nspname = 'dagapp'), false) AS can_take
 
 -- name: isolation
 -- What would let the role of this connection see rows of other tenants.

@@ -2,7 +2,12 @@ SET LOCAL lock_timeout = '10s';
 DO $$
 DECLARE
     policy record;
+    function regprocedure;
 BEGIN
+    FOR function IN SELECT p.oid::regprocedure FROM pg_proc p
+                    WHERE p.pronamespace = 'dagapp'::regnamespace AND starts_with(p.proname, 'dag_gateway_') LOOP
+        EXECUTE format('DROP FUNCTION %s', function);
+    END LOOP;
     IF EXISTS (SELECT FROM dag_tenants WHERE name <> 'default') THEN
         RAISE EXCEPTION 'there are further tenants: earlier versions would show their jobs and keys to everybody';
     END IF;
