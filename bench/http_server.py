@@ -14,8 +14,10 @@ from bench.http_connection import HttpConnection
 class Server:
     """A `dagmaster server` of its own; a context manager that starts and stops it."""
 
+    command = "server"
+
     def __init__(self, *arguments: str, **settings: str) -> None:
-        self._command = [DAGMASTER, "server", "--port=0", *arguments]
+        self._command = [DAGMASTER, self.command, "--port=0", *arguments]
         self._settings = settings
 
     def __enter__(self) -> Self:
@@ -35,7 +37,7 @@ class Server:
                 self.url = line[line.index("http://") :].split()[0]
                 break
         else:
-            raise RuntimeError("dagmaster server did not start")
+            raise RuntimeError(f"dagmaster {self.command} did not start")
         asyncio.run(get(self.url, "", "/livez"))
         self.ready_seconds = time.perf_counter() - started
         return self
@@ -43,6 +45,12 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.communicate(timeout=30)
+
+
+class Gateway(Server):
+    """A `dagmaster gateway` of its own."""
+
+    command = "gateway"
 
 
 async def get(url: str, key: str, path: str) -> Any:
