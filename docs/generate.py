@@ -40,6 +40,8 @@ from dagmaster.geo.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIVERS
 from dagmaster.host.check_processes import CPU_SECONDS, MAX_PROCESSES, MAX_WAITING, MEMORY_MB
 from dagmaster.http.aliases import resolve_alias
 from dagmaster.http.app import create_app, route_scopes
+from dagmaster.http.gateway.app import gateway_document
+from dagmaster.http.gateway.app import route_scopes as gateway_scopes
 from dagmaster.http.services import HttpServices
 from dagmaster.patterns import MAX_PATTERN_CHARACTERS, MAX_PATTERN_TEXT, MAX_PROGRAM, MAX_WORK
 from dagmaster.ports.audit_events import MEANING, EventType
@@ -94,6 +96,7 @@ def pages() -> dict[Path, str]:
         HERE / "reference" / "workflow.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         HERE / "reference" / "views.schema.json": json.dumps(view_schemas(), indent=2) + "\n",
         HERE / "reference" / "openapi.json": json.dumps(_openapi(), indent=1) + "\n",
+        HERE / "reference" / "gateway-openapi.json": json.dumps(gateway_document(), indent=1) + "\n",
         HERE / "reference" / "task-message.schema.json": json.dumps(message_schema(), indent=2) + "\n",
         handler_table.__definitions__: json.dumps(_definitions(), indent=1) + "\n",
     }
@@ -625,7 +628,6 @@ DOCUMENTS = {
     "E": "rmhdagmaster Implementation Guide",
 }
 LATER = {
-    "gateway": "comes with the gateway",
     "assets": "comes with the assets",
     "publishing": "comes with the approval and publication of assets",
     "broker": "comes with the broker for Service Bus",
@@ -677,8 +679,9 @@ class Places:
 
     @cached_property
     def routes(self) -> set[str]:
-        """Return the routes of the API: method and path."""
-        return {f"{method} {_any_names(path)}" for method, path in route_scopes()}
+        """Return the routes of the API and of the gateway: method and path."""
+        scopes = route_scopes() | gateway_scopes()
+        return {f"{method} {_any_names(path)}" for method, path in scopes}
 
     @cached_property
     def pages(self) -> set[str]:
@@ -775,7 +778,7 @@ class Places:
 
 def _any_names(path: str) -> str:
     """Return a path without the names of its parameters."""
-    return re.sub(r"\{\w+\}", "{}", path)
+    return re.sub(r"\{[\w:]+\}", "{}", path)
 
 
 def _names() -> str:

@@ -88,6 +88,23 @@ def test_serve_runs_the_service_that_the_mode_names(env, names, service):
 
 def test_serve_without_a_mode_says_what_to_set(env):
     done = run_command("serve", env=env)
-    assert (done.returncode, "set DAGMASTER_RUN_MODE to orchestrator or worker" in done.stderr) == (2, True)
+    assert (done.returncode, "set DAGMASTER_RUN_MODE to orchestrator, worker, server" in done.stderr) == (
+        2,
+        True,
+    )
     done = run_command("serve", env=env | {"RUN_MODE": "worker"})
     assert (done.returncode, "name the queues to serve" in done.stderr) == (2, True)
+    done = run_command("serve", "--host", "0.0.0.0", env=env | {"RUN_MODE": "worker"})
+    assert (done.returncode, "--host and --port are for" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("mode", ["server", "gateway"])
+def test_serve_runs_what_listens_before_its_database_is_there(env, mode):
+    address = {"DATABASE_URL": "postgresql://127.0.0.1:1/none", "ORCHESTRATOR_URL": "http://127.0.0.1:1"}
+    process = Process(["serve", "--port=0"], env | address | {"RUN_MODE": mode}, CommandProcess)
+    try:
+        assert f"{mode} at http://127.0.0.1:" in process.until("is ready")
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0
+    finally:
+        process.end()

@@ -26,7 +26,7 @@ def started(unit: Path) -> list[str]:
 
 
 def test_there_is_a_unit_for_each_service():
-    assert [started(unit)[0] for unit in UNITS] == ["orchestrator", "server", "worker"]
+    assert [started(unit)[0] for unit in UNITS] == ["gateway", "orchestrator", "server", "worker"]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)

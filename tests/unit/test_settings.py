@@ -157,7 +157,7 @@ def test_all_wrong_settings_are_reported_at_once_each_with_its_variable(environm
         ("DAGMASTER_LOG_FORMAT", "xml", "must be text or json, not 'xml'."),
         ("DAGMASTER_ADMIN_KEY", "short", "must have at least 32 characters."),
         ("DAGMASTER_LOG_LEVEL", "loud", "must be debug, info, warning or error, not 'loud'."),
-        ("RUN_MODE", "gateway", "must be orchestrator or worker, not 'gateway'."),
+        ("RUN_MODE", "cron", "must be orchestrator, worker, server or gateway, not 'cron'."),
         ("DAGMASTER_RASTER_TILE_SIZE", "100", "must be a multiple of 16, not '100'."),
         (
             "DAGMASTER_VECTOR_TARGET_CRS",
@@ -191,6 +191,8 @@ def test_a_value_that_is_not_allowed_is_answered_with_what_is(environment, varia
     ("name", "value", "setting"),
     [
         ("RUN_MODE", "Worker", ("run_mode", "worker")),
+        ("ORCHESTRATOR_URL", "http://server:8420/", ("orchestrator_url", "http://server:8420")),
+        ("WORKER_URL", "https://worker/base", ("worker_url", "https://worker/base")),
         ("WORKER_QUEUE", "heavy", ("queues", ("heavy",))),
         ("DAG_WORKER_QUEUE", "heavy", ("queues", ("heavy",))),
         ("POLL_INTERVAL_SEC", "3", ("poll_seconds", 3.0)),

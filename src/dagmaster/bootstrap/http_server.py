@@ -15,13 +15,13 @@ from dagmaster.bootstrap import (
     secret,
     wire_application,
 )
+from dagmaster.bootstrap.access import allowed_hosts, make_rate_limiter, make_token_verifier
 from dagmaster.bootstrap.database_admin import open_database_admin
 from dagmaster.bootstrap.serving import serving_config
 from dagmaster.bootstrap.shipped_handlers import shipped_names
 from dagmaster.client.system import current_user
 from dagmaster.errors import ApiKeyRejected, SettingsInvalid
 from dagmaster.host.atomic_files import write_private
-from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.ports.tenants import ALL_TENANTS
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.application.remote_tasks import RemoteTasks
     from dagmaster.bootstrap.client_settings import ClientSettings
-    from dagmaster.http.rate_limits import RateLimiter
     from dagmaster.http.server import HttpServer
     from dagmaster.ports.api_keys import ApiKeyStore
     from dagmaster.ports.audit_trail import AuditTrail
@@ -116,37 +115,6 @@ async def make_login_link(config: DatabaseConfig, key_file: pathlib.Path) -> str
         return await create_login_link(keys, record)
 
 
-def make_token_verifier(settings: Settings) -> OidcVerifier | None:
-    """Return the check of bearer tokens; None if no issuer is set.
-
-    Raise `SettingsInvalid` if it cannot work.
-    """
-    if settings.oidc_issuer is None:
-        return None
-    if not settings.oidc_audience:
-        raise SettingsInvalid(
-            "DAGMASTER_OIDC_ISSUER needs DAGMASTER_OIDC_AUDIENCE: tokens for others are not for us"
-        )
-    try:
-        from dagmaster.adapters.oidc import OidcConfig, OidcVerifier
-    except ImportError as error:
-        raise SettingsInvalid(
-            f"DAGMASTER_OIDC_ISSUER needs the package {error.name}: install dagmaster[oidc]"
-        ) from error
-    pairs = [item.split("=", 1) for item in settings.oidc_scope_map]
-    return OidcVerifier(
-        OidcConfig(
-            issuer=settings.oidc_issuer,
-            audience=settings.oidc_audience,
-            name_claim=settings.oidc_name_claim,
-            scopes_claim=settings.oidc_scopes_claim,
-            scope_map={value: frozenset(map(Scope, names.split("+"))) for value, names in pairs},
-            leeway_seconds=settings.oidc_leeway_seconds,
-            tenant_claim=settings.oidc_tenant_claim,
-        )
-    )
-
-
 def make_browser_login(settings: Settings, tokens: OidcVerifier | None) -> OidcLogin | None:
     """Return the login of the web page at the issuer; None if this server is no client of it."""
     if settings.oidc_client_id is None:
@@ -187,20 +155,6 @@ def make_storage(settings: Settings) -> ObjectStorage | None:
     return ObjectStorage(
         zones, roots=settings.file_roots, containers=settings.storage_containers, closed=closed
     )
-
-
-def allowed_hosts(settings: Settings) -> frozenset[str]:
-    """Return the hosts that requests may name, besides this machine's own."""
-    public = urlsplit(settings.public_url or "").hostname
-    return frozenset({*settings.allowed_hosts, *([] if public is None else [public])})
-
-
-def make_rate_limiter(settings: Settings) -> RateLimiter | None:
-    from dagmaster.http.rate_limits import RateLimiter
-
-    if not settings.rate_limit:
-        return None
-    return RateLimiter(settings.rate_limit, settings.rate_burst or max(1, round(settings.rate_limit)))
 
 
 def _text_of(key: SecretStr | None) -> str | None:

@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 PORT: Final = 8420
+GATEWAY_PORT: Final = 8430
 MAX_PORT: Final = 65_535
 ANSWER_SECONDS: Final = 1.0
 MAX_ANSWER_BYTES: Final = 1000

@@ -51,7 +51,7 @@ LOCAL_REASONS: Final = {
     "secrets-key": "Its keys are on this machine, and never sent. Run it where the database can be reached",
     "storm": "It simulates a workflow in this process, and asks no database either",
     **dict.fromkeys(
-        ("dev", "orchestrator", "serve", "server", "worker"), "It starts services of this machine"
+        ("dev", "gateway", "orchestrator", "serve", "server", "worker"), "It starts services of this machine"
     ),
 }
 """Why a command asks no server."""
@@ -138,10 +138,11 @@ class LazyGroup(CommandGroup):
         "orchestrator": ("dagmaster.cli.commands.services:orchestrator", "Run an orchestrator."),
         "worker": ("dagmaster.cli.commands.services:worker", "Run a worker."),
         "serve": (
-            "dagmaster.cli.commands.services:serve_mode",
+            "dagmaster.cli.commands.serve:serve_mode",
             "Run the service that DAGMASTER_RUN_MODE names.",
         ),
         "server": ("dagmaster.cli.commands.server:server", "Run the HTTP API."),
+        "gateway": ("dagmaster.cli.commands.gateway:gateway", "Run a gateway: what partners call."),
         "tenants": (
             "dagmaster.cli.commands.tenants:tenants",
             "Create, list and change tenants: teams that do not see each other.",

@@ -144,13 +144,13 @@ async def _on_http(request: Request, error: Exception) -> Response:
     detail, headers = str(error.detail), dict(error.headers or {})
     if error.status_code == HTTPStatus.NOT_FOUND:
         detail = f"there is no route {request.method} {request.url.path[:200]}"
-    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and (methods := _methods_of(request)):
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and (methods := methods_of(request)):
         headers["Allow"] = ", ".join(methods)
         detail = f"{request.url.path[:200]} has no method {request.method}; it has: {headers['Allow']}"
     return problem(error.status_code, code, detail, headers=headers)
 
 
-def _methods_of(request: Request) -> list[str]:
+def methods_of(request: Request) -> list[str]:
     """Return the methods of all routes at the path of a request: Starlette names only the first route's."""
     return [
         method

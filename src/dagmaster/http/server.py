@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
-    from dagmaster.http.live_sessions import LiveSessions
+    from dagmaster.http.live_streams import LiveStreams
 
 GRACE_SECONDS: Final = 5
 """How long requests may take to end when the server stops."""
@@ -74,7 +74,9 @@ class HttpServer(uvicorn.Server):
         # answer.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._listener = listener
-        self._sessions: LiveSessions = app.state.services.live.sessions
+        # A gateway has no streams.
+        live: LiveStreams | None = getattr(app.state.services, "live", None)
+        self._sessions = None if live is None else live.sessions
 
     async def run_until_stopped(self) -> None:
         await self.serve([self._listener])
@@ -90,7 +92,8 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End live streams with a reason, so that clients connect elsewhere; then all other requests."""
-        await self._sessions.close()
+        if self._sessions is not None:
+            await self._sessions.close()
         await self._stop_accepting()
         await super().shutdown(sockets)
 

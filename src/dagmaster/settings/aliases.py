@@ -55,10 +55,7 @@ ALIASES: Final = (
         "MANAGED_IDENTITY_CLIENT_ID",
         instead="databases and storage need passwords and keys, not yet identities",
     ),
-    Alias(
-        "ORCHESTRATOR_URL",
-        instead="there is no gateway that forwards to it yet; use `dagmaster submit` and `jobs`",
-    ),
-    Alias("WORKER_URL", instead="there is no gateway that forwards to it yet; use `dagmaster fleet`"),
+    Alias("ORCHESTRATOR_URL", "orchestrator_url"),
+    Alias("WORKER_URL", "worker_url"),
     Alias("AAICLICK_LOG_DIR", "log_dir"),
 )

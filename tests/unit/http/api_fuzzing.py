@@ -66,9 +66,13 @@ class FuzzReport:
     slowest: tuple[float, str] = (0.0, "")
 
 
-def make_cases(seed: int, examples: int) -> Iterator[Any]:
-    """Return requests: for each operation so many valid ones, and as many that are not."""
-    schema = schemathesis.openapi.from_dict(create_app(memory_services(_unused_application())).openapi())
+def make_cases(seed: int, examples: int, document: dict[str, Any] | None = None) -> Iterator[Any]:
+    """Return requests: for each operation so many valid ones, and as many that are not.
+
+    `document`: by default that of a server.
+    """
+    described = document or create_app(memory_services(_unused_application())).openapi()
+    schema = schemathesis.openapi.from_dict(described)
     for result, mode in itertools.product(list(schema.get_all_operations()), MODES):
         yield from _draw(result.ok().as_strategy(generation_mode=mode), seed, examples)
 

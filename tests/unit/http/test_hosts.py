@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dagmaster.bootstrap.http_server import allowed_hosts
+from dagmaster.bootstrap.access import allowed_hosts
 from dagmaster.http.hosts import AllowedHosts
 from dagmaster.settings import Settings
 from tests.unit.http.api_client import opened_api

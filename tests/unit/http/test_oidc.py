@@ -15,7 +15,7 @@ import pytest
 from dagmaster.adapters import oidc
 from dagmaster.adapters.oidc import OidcConfig, OidcVerifier
 from dagmaster.adapters.oidc_issuer import MAX_DOCUMENT_BYTES
-from dagmaster.bootstrap.http_server import make_token_verifier
+from dagmaster.bootstrap.access import make_token_verifier
 from dagmaster.errors import IssuerUnavailable, SettingsInvalid, TokenRejected
 from dagmaster.ports.api_keys import Scope
 from dagmaster.settings import Settings, read_settings

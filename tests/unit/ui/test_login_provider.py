@@ -12,7 +12,8 @@ import pytest
 from dagmaster.adapters import oidc_issuer
 from dagmaster.adapters.oidc import OidcConfig, OidcVerifier
 from dagmaster.adapters.oidc_login import LOGIN_SECONDS, OidcLogin
-from dagmaster.bootstrap.http_server import make_browser_login, make_token_verifier
+from dagmaster.bootstrap.access import make_token_verifier
+from dagmaster.bootstrap.http_server import make_browser_login
 from dagmaster.errors import ApiKeyRejected, LoginRejected, SettingsInvalid
 from dagmaster.http.auth import SESSION_COOKIE, KeyChecker
 from dagmaster.settings import Settings, read_settings

@@ -18,7 +18,7 @@ from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.cli.commands.keys import login_address
 from dagmaster.cli.dev_publication import compile_files
 from dagmaster.cli.dev_reload import WorkflowReloader, use_fresh_code, worker_arguments
-from dagmaster.cli.http_address import PORT, find_port, name_program
+from dagmaster.cli.http_address import GATEWAY_PORT, PORT, find_port, name_program
 from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.options import handlers_option, load_registry
 from dagmaster.cli.service_supervisor import Service, ServiceSupervisor, print_status
@@ -82,6 +82,12 @@ MAX_NAMES: Final = 10
     show_default=True,
     help="The port of the HTTP API; 0: any free port.",
 )
+@click.option(
+    "--gateway",
+    "has_gateway",
+    is_flag=True,
+    help="Also run a gateway, which partners call, on port 8430 or another one.",
+)
 @handlers_option
 @data_dir_option
 @log_options
@@ -94,6 +100,7 @@ def dev(
     concurrency: int | None,
     folder: pathlib.Path | None,
     port: int,
+    has_gateway: bool,
     modules: tuple[str, ...],
     data_dir: pathlib.Path | None,
     log_format: LogFormat | None,
@@ -117,6 +124,7 @@ def dev(
     Examples:
       dagmaster dev
       dagmaster dev --reload flows/ nightly.py
+      dagmaster dev --gateway
 
     \b
     In another terminal:
@@ -174,6 +182,8 @@ def dev(
             ],
             server=["server", f"--port={free_port}", *common],
             port=free_port,
+            gateway_port=find_port(GATEWAY_PORT) if has_gateway else None,
+            common=common,
             started=started,
         )
         return asyncio.run(_run(supervisor, session, plan))
@@ -219,11 +229,16 @@ class _Plan:
     worker: list[str]
     server: list[str]
     port: int
+    gateway_port: int | None
+    common: list[str]
     started: float
 
     def services(self) -> list[Service]:
         worker = worker_arguments(self.worker, self.reloader.modules)
         commands = [*self.orchestrators, *[worker] * self.workers, self.server]
+        if self.gateway_port is not None:
+            address = f"--orchestrator-url=http://127.0.0.1:{self.port}"
+            commands.append(["gateway", f"--port={self.gateway_port}", address, *self.common])
         return [Service(command[0], command) for command in commands]
 
 
@@ -260,6 +275,8 @@ async def _print_ready(
     # Not before the server is ready: the link is valid for some minutes, and once.
     print_status("web page", login_address(address, await make_login_link(session.config, key_file)))
     print_status("", "logs in once, within 15 minutes; another one: dagmaster keys login-link")
+    if plan.gateway_port is not None:
+        print_status("gateway", f"http://127.0.0.1:{plan.gateway_port} (description at /openapi.json)")
     first = next(iter((*published, *plan.reloader.workflow_ids)), None)
     example = "fan_out -i count=10000" if "fan_out" in published else first
     echo(f"\nready in {time.monotonic() - plan.started:.1f} s. In another terminal:")

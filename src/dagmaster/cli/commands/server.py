@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,6 +13,7 @@ from dagmaster.sdk.command_line import data_dir_option
 
 if TYPE_CHECKING:
     import pathlib
+    from collections.abc import Callable
 
     from dagmaster.cli.commands.services import Service
     from dagmaster.ports.database_config import DatabaseConfig
@@ -20,19 +21,47 @@ if TYPE_CHECKING:
     from dagmaster.settings import Settings
     from dagmaster.telemetry.logs import LogFormat, LogLevel
 
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def address_options(port: int) -> Callable[[F], F]:
+    """Return the options of the address that a service listens on."""
+
+    def add(command: F) -> F:
+        numbered = click.option(
+            "--port",
+            type=click.IntRange(0, 65_535),
+            default=port,
+            show_default=True,
+            help="0: any free port.",
+        )(command)
+        return click.option(
+            "--host", default="127.0.0.1", show_default=True, help="The address to listen on."
+        )(numbered)
+
+    return add
+
+
+def tls_options(command: F) -> F:
+    """Add the options of TLS, and of proxies that end it."""
+    for option in (
+        click.option(
+            "--trusted-proxies", metavar="ADDRESSES", help="Proxies whose X-Forwarded headers are believed."
+        ),
+        click.option(
+            "--certificate-key", type=click.Path(exists=True, dir_okay=False), help="Its private key (PEM)."
+        ),
+        click.option(
+            "--certificate", type=click.Path(exists=True, dir_okay=False), help="A TLS certificate (PEM)."
+        ),
+    ):
+        command = option(command)
+    return command
+
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any free port."
-)
-@click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="A TLS certificate (PEM).")
-@click.option(
-    "--certificate-key", type=click.Path(exists=True, dir_okay=False), help="Its private key (PEM)."
-)
-@click.option(
-    "--trusted-proxies", metavar="ADDRESSES", help="Proxies whose X-Forwarded headers are believed."
-)
+@address_options(PORT)
+@tls_options
 @click.option(
     "--access-log/--no-access-log",
     default=None,

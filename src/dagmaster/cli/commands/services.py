@@ -210,39 +210,6 @@ def worker(
     )
 
 
-@click.command("serve")
-@data_dir_option
-@log_options
-@click.pass_context
-def serve_mode(context: click.Context, /, **options: Any) -> int:
-    """Run the service that DAGMASTER_RUN_MODE names: for one container image that serves as both.
-
-    An orchestrator, or a worker of DAGMASTER_QUEUES with the handlers of DAGMASTER_HANDLERS. RUN_MODE and
-    other names are also read, as every service does (dagmaster config show --services).
-
-    \b
-    Examples:
-      DAGMASTER_RUN_MODE=orchestrator dagmaster serve
-      DAGMASTER_RUN_MODE=worker DAGMASTER_QUEUES=light DAGMASTER_HANDLERS=myapp.tasks dagmaster serve
-    """
-    from dagmaster.settings import load_settings
-
-    with command_errors():
-        mode = load_settings(services=True).run_mode
-    match mode:
-        case "orchestrator":
-            return int(
-                context.invoke(orchestrator, address=None, metrics_port=None, with_parent=False, **options)
-            )
-        case "worker":
-            return int(
-                context.invoke(worker, queues=(), modules=(), metrics_port=None, with_parent=False, **options)
-            )
-    raise click.UsageError(
-        "set DAGMASTER_RUN_MODE to orchestrator or worker, or start `dagmaster orchestrator`"
-    )
-
-
 def serve(
     name: str,
     make: Callable[[DatabaseConfig, OutputBlobs, Settings], Service],
@@ -252,8 +219,12 @@ def serve(
     with_parent: bool,
     needs_schema: bool = True,
     run: Callable[[Service], Coroutine[Any, Any, None]] = lambda service: service.run(),
+    needs_secrets: bool = True,
 ) -> int:
-    """Run a service until it is stopped. Without `needs_schema` it starts before the database is migrated."""
+    """Run a service until it is stopped. Without `needs_schema` it starts before the database is migrated.
+
+    `needs_secrets`: whether it reads secret inputs.
+    """
     from dagmaster.bootstrap import (
         blob_directory,
         large_outputs,
@@ -286,7 +257,7 @@ def serve(
                     ),
                     with_parent=with_parent,
                     needs_schema=needs_schema or config.is_embedded,
-                    check_key=lambda: check_secrets_key(config, settings),
+                    check_key=partial(check_secrets_key, config, settings) if needs_secrets else _no_check,
                     run=run,
                 )
             )
@@ -378,6 +349,10 @@ async def _run_until_stopped(
     # Only a worker may have to be replaced.
     recycling = getattr(service, "recycling", None)
     return (COMPLETED, False) if recycling is None else (recycling.exit_code, recycling.has_abandoned)
+
+
+async def _no_check() -> None:
+    """Check nothing."""
 
 
 async def warn_about_versions(config: DatabaseConfig, settings: Settings, *, is_asked: bool = True) -> None:

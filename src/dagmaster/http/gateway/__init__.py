@@ -1,0 +1,1 @@
+"""The gateway: what partners call. It reads with a role that can do nothing else, and forwards changes."""
