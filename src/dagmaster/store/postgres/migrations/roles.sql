@@ -7,6 +7,11 @@ GRANT USAGE ON SCHEMA dagapp TO dagmaster_orchestrator, dagmaster_worker, dagmas
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dagapp TO dagmaster_orchestrator, dagmaster_api;
 GRANT EXECUTE ON FUNCTION dagapp.dag_send_batch TO dagmaster_orchestrator, dagmaster_api;
 
+-- Who serves callers stores a callback (of a sandbox), and sends one again; triggers write the others, relays the rest.
+REVOKE DELETE ON dagapp.dag_callbacks, dagapp.dag_external_services, dagapp.dag_signing_secrets FROM dagmaster_api;
+GRANT EXECUTE ON FUNCTION dagapp.dag_public_signing_keys
+    TO dagmaster_orchestrator, dagmaster_api, dagmaster_gateway;
+
 -- Graphs are stored by their content, and shared: nothing changes one.
 REVOKE UPDATE, DELETE ON dagapp.dag_graphs FROM dagmaster_api;
 
