@@ -33,7 +33,7 @@ class SignatureInvalid(ValueError):
 
 
 def sign(secrets: Iterable[str], callback_id: str, timestamp: int, body: bytes) -> str:
-    """Return the header `webhook-signature`: one signature for each secret, whsec_… or whsk_…"""
+    """Return the header `webhook-signature`: one signature for each secret (whsec_, whsk_)."""
     content = _content(callback_id, str(timestamp), body)
     return " ".join(_sign(secret, content) for secret in secrets)
 
@@ -48,7 +48,7 @@ def verify(
 ) -> str:
     """Return the id of a callback with a valid signature; else raise `SignatureInvalid`.
 
-    `secrets`: those that the receiver has, whsec_… or whpk_… `headers`: in any case of letters.
+    `secrets`: those that the receiver has (whsec_, whpk_). `headers`: in any case of letters.
     """
     known = {name.lower(): value for name, value in headers.items()}
     try:

@@ -14,11 +14,15 @@ _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _VISIBLE: Final = re.compile(r"[!-~]+")
 # What a resolver may take for a number: 2130706433, 0x7f.1, 0177.0.0.1.
 _NUMERIC: Final = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
-_PRIVATE_SUFFIXES: Final = ("localhost", "local", "internal", "localdomain", "home.arpa", "intranet", "lan", "corp")
+_PRIVATE_SUFFIXES: Final = (
+    *("localhost", "local", "internal", "localdomain", "home.arpa", "intranet", "lan", "corp"),
+)
+_MAX_HOST: Final = 253
+_MIN_LABELS: Final = 2
 
 
 class CallbackAddress(NamedTuple):
-    """An address in its parts. `target`: path and query. `authority`: host and port as the header has them."""
+    """An address in its parts. `target`: path and query. `authority`: host and port, as the header has."""
 
     scheme: str
     host: str
@@ -49,8 +53,8 @@ def parse_callback_url(url: str, *, allows_loopback: bool = False) -> CallbackAd
     # Also no backslash: some programs read it as a slash.
     if _VISIBLE.fullmatch(url) is None or "\\" in url:
         raise CallbackUrlInvalid(
-            "callback_url has ASCII characters without spaces and backslashes; write a name with other letters"
-            " as xn--…"
+            "callback_url has ASCII characters without spaces and backslashes; write a name with other"
+            " letters as xn--…"
         )
     try:
         parts = urlsplit(url)
@@ -81,15 +85,17 @@ def _check_host(host: str, netloc: str, *, is_secure: bool, allows_loopback: boo
     if netloc.startswith("["):
         check_literal(host)
         return
+    if host.endswith("."):
+        raise CallbackUrlInvalid("the host of callback_url ends with a dot: leave it out")
     labels = host.split(".")
-    if _NUMERIC.fullmatch(labels[-1] or "0"):
+    if _NUMERIC.fullmatch(labels[-1]):
         if not all(_NUMERIC.fullmatch(label) for label in labels):
             raise CallbackUrlInvalid("the host of callback_url is not a name: its last part is a number")
         check_literal(host)
         return
-    if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)):
+    if len(host) > _MAX_HOST or not all(map(_LABEL.fullmatch, labels)):
         raise CallbackUrlInvalid("the host of callback_url is not a name in the DNS")
-    if len(labels) < 2 or any(f".{host}".endswith(f".{suffix}") for suffix in _PRIVATE_SUFFIXES):
+    if len(labels) < _MIN_LABELS or any(f".{host}".endswith(f".{suffix}") for suffix in _PRIVATE_SUFFIXES):
         raise CallbackUrlInvalid("the host of callback_url is a name that is not public")
 
 
@@ -119,19 +125,19 @@ _REFUSED: Final = tuple(
     map(
         ipaddress.ip_network,
         (
-            # This network, private, shared (CGNAT), loopback, link-local with the metadata of clouds, protocol assignments,
-            # documentation, 6to4 relays, benchmarks, multicast, reserved, broadcast.
+            # This network, private, shared (CGNAT), loopback, link-local with the metadata of clouds, protocol
+            # assignments, documentation, 6to4 relays, benchmarks, multicast, reserved, broadcast.
             *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
             *("192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24"),
             *("192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
             *("224.0.0.0/4", "240.0.0.0/4"),
-            # The platform of Azure (its DNS and host agent), and metadata of Alibaba, which are in public ranges.
-            *("168.63.129.16/32", "100.100.100.200/32"),
-            # Unspecified, loopback, IPv4 in IPv6 (compatible, mapped, translated), NAT64, discard, Teredo, ORCHID,
-            # benchmarks, documentation, 6to4, SRv6, unique local with the metadata of AWS, link-local, site-local,
+            # The host of virtual machines in Azure, which is in a public range.
+            "168.63.129.16/32",
+            # The unspecified address, loopback, IPv4 in IPv6 in its forms, NAT64; discarded, Teredo and ORCHID;
+            # documentation, 6to4, routing; unique local with the metadata of AWS, link-local, site-local,
             # multicast.
-            *("::/8", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16"),
-            *("3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8"),
+            *("::/8", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32"),
+            *("2002::/16", "3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8"),
         ),
     )
 )
@@ -139,7 +145,7 @@ _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 
 
 def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Return whether an address is one of the public internet, and of nothing that translates into another."""
+    """Return whether an address is of the public internet, and nothing translates it into another."""
     if getattr(address, "scope_id", None) is not None or not address.is_global:
         return False
     if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST:

@@ -9,14 +9,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from dagmaster.records.callbacks import CallbackState, DeliveryStatus
-
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping, Sequence
 
     from dagmaster.ports.audit_trail import AuditEntry
-    from dagmaster.records.callbacks import CallbackRecord, EndpointRecord, SecretKind, SigningSecretRecord
+    from dagmaster.records.callbacks import (
+        CallbackRecord,
+        CallbackState,
+        DeliveryStatus,
+        EndpointRecord,
+        SecretKind,
+        SigningSecretRecord,
+    )
     from dagmaster.records.page import Position
 
 ID_PREFIX: Final = "msg_"
@@ -79,7 +84,7 @@ class CallbackOutcome:
 
 
 class ClaimBatch(NamedTuple):
-    """What a claim found. `has_more`: ask again at once. `wait_seconds`: until something will be due, if known."""
+    """What a claim found. `has_more`: ask again at once. `wait_seconds`: until something is due, if known."""
 
     callbacks: Sequence[ClaimedCallback]
     has_more: bool
@@ -117,7 +122,9 @@ class CallbackOutbox(Protocol):
         Of an endpoint that fails, one.
         """
 
-    async def record(self, outcomes: Sequence[CallbackOutcome], *, pause_seconds: float) -> list[PausedEndpoint]:
+    async def record(
+        self, outcomes: Sequence[CallbackOutcome], *, pause_seconds: float
+    ) -> list[PausedEndpoint]:
         """Store what came of attempts, and pause endpoints that are gone or fail for too long.
 
         An outcome whose lease was lost changes nothing.
@@ -224,7 +231,7 @@ class CallbackStore(Protocol):
         """Store a secret, and let the active one of its kind expire; None if `MAX_SECRETS` are active."""
 
     async def ensure_key_pair(self, secret: NewSecret) -> None:
-        """Store a key pair for a tenant that never had one."""
+        """Store a key pair for a tenant without an active secret."""
 
     async def revoke_secret(
         self, secret_id: str, *, audit: Sequence[AuditEntry]

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 from typing import Final
 
+_MAX_DIGITS: Final = 12
 RESULT_PATH: Final = "/platform/results/{request_id}"
 """The route of a gateway. `expires` (seconds since the epoch) and `signature` are parameters of its query."""
 
@@ -34,7 +35,7 @@ def is_result_link_valid(
 
     `result_key` is that of the request as the caller's own tenant sees it: there is none for others.
     """
-    if not (expires.isascii() and expires.isdigit() and len(expires) <= 12):
+    if not (expires.isascii() and expires.isdigit() and len(expires) <= _MAX_DIGITS):
         return False
     expected = sign_result(result_key, request_id, int(expires))
     return hmac.compare_digest(expected.encode(), signature.encode()) and now < int(expires)
