@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.application.access import check_workflow
 from dagmaster.application.batching import Batcher
+from dagmaster.application.callback_addresses import check_callback_url
 from dagmaster.application.checks import accept_slowly
 from dagmaster.application.views.results import SubmitOutcome, SubmitResult
 from dagmaster.application.workflow_lookup import find_published_graph
@@ -231,6 +232,7 @@ async def _prepare(app: Application, orders: Sequence[Order]) -> list[PreparedJo
         budget = CheckBudget(min(QUICK_STEPS, steps_left))
         try:
             check_workflow(caller, request.workflow_id if request.graph is None else "")
+            check_callback_url(app, request.callback_url)
             graph = request.graph or await published.get(request.workflow_id, request.version)
             job = await submitter.make_job(request, graph, budget)
             for stored in () if request.graph is None else (request.graph, *request.child_graphs):

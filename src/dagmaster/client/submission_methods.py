@@ -69,6 +69,7 @@ class SubmissionMethods:
         priority: int = 5,
         idempotency_key: str | None = None,
         correlation_id: str | None = None,
+        callback_url: str | None = None,
     ) -> SubmitResult:
         """Submit a job of a published workflow."""
         from dagmaster.application.submission import JobRequest
@@ -82,6 +83,7 @@ class SubmissionMethods:
                 priority=priority,
                 idempotency_key=idempotency_key,
                 correlation_id=correlation_id,
+                callback_url=callback_url,
             )
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.ports.callbacks import CallbackOutcome, Verdict
+from dagmaster.ports.callbacks import FAILING, CallbackOutcome, Verdict
 from dagmaster.ports.default_settings import CALLBACK_RETRY_SECONDS
 
 if TYPE_CHECKING:
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 GONE: Final = 410
 MAX_RETRY_AFTER_SECONDS: Final = 6 * 3600.0
 """The longest that an endpoint may ask to wait."""
-FIRST_FAILURES: Final = 5
-"""An endpoint that fails less often in a row is sent to at once."""
 FIRST_CLOSED_SECONDS: Final = 1.0
 MAX_CLOSED_SECONDS: Final = 300.0
 POSTPONE_SECONDS: Final = 60.0
@@ -37,9 +35,9 @@ class RetrySchedule:
 
 def closed_seconds(failures: int, jitter: float) -> float:
     """Return how long nothing is sent to an endpoint that failed so often in a row."""
-    if failures < FIRST_FAILURES:
+    if failures < FAILING:
         return 0.0
-    delay = FIRST_CLOSED_SECONDS * 2.0 ** min(failures - FIRST_FAILURES, 30)
+    delay = FIRST_CLOSED_SECONDS * 2.0 ** min(failures - FAILING, 30)
     return min(delay, MAX_CLOSED_SECONDS) * (0.75 + 0.5 * jitter)
 
 

@@ -125,17 +125,17 @@ _REFUSED: Final = tuple(
     map(
         ipaddress.ip_network,
         (
-            # This network, private, shared (CGNAT), loopback, link-local with the metadata of clouds, protocol
-            # assignments, documentation, 6to4 relays, benchmarks, multicast, reserved, broadcast.
+            # This network, private, shared (CGNAT), loopback, link-local with the metadata of clouds,
+            # protocol assignments, documentation, 6to4 relays, benchmarks, multicast, reserved, broadcast.
             *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
             *("192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24"),
             *("192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
             *("224.0.0.0/4", "240.0.0.0/4"),
             # The host of virtual machines in Azure, which is in a public range.
             "168.63.129.16/32",
-            # The unspecified address, loopback, IPv4 in IPv6 in its forms, NAT64; discarded, Teredo and ORCHID;
-            # documentation, 6to4, routing; unique local with the metadata of AWS, link-local, site-local,
-            # multicast.
+            # The unspecified address, loopback, IPv4 in IPv6 in its forms, NAT64; discarded, Teredo and
+            # ORCHID; documentation, 6to4, routing; unique local with the metadata of AWS, link-local,
+            # site-local, multicast.
             *("::/8", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32"),
             *("2002::/16", "3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8"),
         ),

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 ID_PREFIX: Final = "msg_"
 """What the id of a callback begins with; the hexadecimal digits of a UUID follow."""
+FAILING: Final = 5
+"""An endpoint that failed so often in a row gets one callback at a time, after a while; less often, it is
+not paused."""
 MAX_SECRETS: Final = 2
 """How many secrets of one kind may be active at once: the new one and the one that it replaces."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
+from dagmaster.ports.callback_urls import MAX_URL
 from dagmaster.ports.tenants import DEFAULT_TENANT, MAX_TENANT
 
 MAX_KEY: Final = 128
@@ -53,6 +54,13 @@ class JobOptions:
     )
     correlation_id: str | None = _option(
         None, "Your own id, stored with the job, to find it by.", "ID", max_length=MAX_CORRELATION_ID
+    )
+    callback_url: str | None = _option(
+        None,
+        "Where to send what becomes of the job, signed: an https address. See `dagmaster callbacks`.",
+        "URL",
+        max_length=MAX_URL,
+        min_length=1,
     )
     submitted_by: str = ""
     tenant: str = DEFAULT_TENANT

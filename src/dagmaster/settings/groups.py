@@ -25,6 +25,7 @@ from dagmaster.ports.default_settings import (
 )
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_RULE, is_queue_name
 from dagmaster.settings.access import AccessSettings
+from dagmaster.settings.callbacks import CallbackSettings
 from dagmaster.settings.database_urls import check_url
 from dagmaster.settings.monitoring import MonitoringSettings
 from dagmaster.settings.name_lists import Names, Paths
@@ -43,7 +44,7 @@ def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
-RunMode = Annotated[Literal["orchestrator", "worker"], BeforeValidator(_lower)]
+RunMode = Annotated[Literal["orchestrator", "worker", "relay"], BeforeValidator(_lower)]
 Compression = Annotated[Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"], BeforeValidator(_upper)]
 OverviewResampling = Annotated[
     Literal["auto", "nearest", "mode", "average", "bilinear", "cubic", "cubicspline", "lanczos", "rms"],
@@ -110,7 +111,7 @@ class RoutingSettings(BaseModel):
     """Which process runs what."""
 
     run_mode: RunMode | None = Field(
-        default=None, description="What `dagmaster serve` runs: orchestrator or worker."
+        default=None, description="What `dagmaster serve` runs: orchestrator, worker or relay."
     )
     queues: Names = Field(default=(), description="The queues that a worker serves, comma-separated.")
     default_queue: str | None = Field(
@@ -387,6 +388,7 @@ GROUPS: Final[dict[str, type[BaseModel]]] = {
     "vector": VectorSettings,
     "security": SecuritySettings,
     "access": AccessSettings,
+    "callbacks": CallbackSettings,
     "workers": WorkerSettings,
     "monitoring": MonitoringSettings,
     "logs": LogSettings,
@@ -398,6 +400,7 @@ class Settings(
     LogSettings,
     MonitoringSettings,
     WorkerSettings,
+    CallbackSettings,
     AccessSettings,
     SecuritySettings,
     VectorSettings,

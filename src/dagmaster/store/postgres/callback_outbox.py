@@ -8,6 +8,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.callbacks import (
+    FAILING,
     ID_PREFIX,
     ActiveSecret,
     ClaimBatch,
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
 
 CHANNEL: Final = "dagmaster_callbacks"
-FAILING: Final = 5
-"""After so many failures in a row an endpoint gets one callback at a time; it is paused not before."""
 _SQL: Final = queries("relay")
 
 
@@ -38,7 +37,10 @@ class PostgresCallbackOutbox:
 
     def __init__(self, config: DatabaseConfig, *, on_disconnect: Callable[[], None] | None = None) -> None:
         self.wakeup = asyncio.Event()
-        self._connection = Connection(config, "dagmaster relay", listens=True, on_disconnect=on_disconnect)
+        # What a crash of the server forgets is sent again, with the same id.
+        self._connection = Connection(
+            config, "dagmaster relay", async_commit=True, listens=True, on_disconnect=on_disconnect
+        )
 
     async def listen(self) -> None:
         await self._connection.listen(CHANNEL, lambda _payload: self.wakeup.set())
