@@ -33,6 +33,15 @@ async def open_callbacks(
         await store.close()
 
 
+def relays_beside(
+    config: DatabaseConfig, settings: Settings, metrics: ProcessMetrics | None = None, *, is_dev: bool = False
+) -> list[Relay]:
+    """Return the relay that runs beside an orchestrator; none if the settings say so."""
+    if not settings.relay:
+        return []
+    return [make_relay(config, settings, metrics=metrics, allows_loopback=is_dev)]
+
+
 def make_relay(
     config: DatabaseConfig,
     settings: Settings,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from dagmaster.bootstrap import ensure_schema, large_outputs, secret, wire_application
+from dagmaster.bootstrap.callbacks import open_callbacks
 from dagmaster.bootstrap.database_admin import open_database_admin
 from dagmaster.bootstrap.shipped_handlers import shipped_names
 from dagmaster.client.system import current_user
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
     from dagmaster.adapters.oidc import OidcVerifier
     from dagmaster.adapters.oidc_login import OidcLogin
     from dagmaster.adapters.storage.router import ObjectStorage
+    from dagmaster.application.context import Application
+    from dagmaster.application.remote_tasks import RemoteTasks
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.http.rate_limits import RateLimiter
     from dagmaster.http.server import HttpServer
     from dagmaster.ports.api_keys import ApiKeyStore
     from dagmaster.ports.audit_trail import AuditTrail
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.ports.remote_workers import RemoteWorkers
     from dagmaster.settings import Settings
     from dagmaster.telemetry.prometheus import ProcessMetrics
 
@@ -223,8 +227,6 @@ class ServerService:
         self._is_stopped = False
 
     async def run(self) -> None:
-        from dagmaster.application.remote_tasks import RemoteTasks
-        from dagmaster.application.worker_admission import WorkerQuotas
         from dagmaster.host.check_processes import CheckProcesses
         from dagmaster.host.system_load import SystemProbe
         from dagmaster.http.app import create_app
@@ -258,6 +260,9 @@ class ServerService:
             )
             application = replace(
                 application, storage=make_storage(self._settings), sample_result=_sample_result
+                application,
+                storage=make_storage(self._settings),
+                callback_loopback=self._is_dev or self._settings.callback_loopback,
             )
             workers = PostgresRemoteWorkers(self._config)
             stack.push_async_callback(workers.close)
@@ -266,8 +271,10 @@ class ServerService:
                 stack.push_async_callback(tokens.close)
             processes = CheckProcesses()
             stack.callback(processes.close)
+            callbacks = await stack.enter_async_context(open_callbacks(self._config, self._settings))
             services = HttpServices(
                 application=application,
+                callbacks=callbacks,
                 keys=keys,
                 admin=admin,
                 remote_tasks=RemoteTasks(
@@ -283,6 +290,7 @@ class ServerService:
                     vault=application.vault,
                     shipped=shipped_names(),
                 ),
+                remote_tasks=self._remote_tasks(workers, application),
                 tokens=tokens,
                 processes=processes,
                 system=SystemProbe(self._blob_dir),
@@ -304,6 +312,24 @@ class ServerService:
             self._server.on_stop = services.remote_tasks.stop
             if not self._is_stopped:
                 await self._server.run_until_stopped()
+
+    def _remote_tasks(self, workers: RemoteWorkers, application: Application) -> RemoteTasks:
+        from dagmaster.application.remote_tasks import RemoteTasks
+        from dagmaster.application.worker_admission import WorkerQuotas
+
+        settings = self._settings
+        return RemoteTasks(
+            workers,
+            application.blobs,
+            secret,
+            settings.worker_lease_seconds,
+            WorkerQuotas(
+                workers=settings.workers_per_key,
+                queues=settings.queues_per_key,
+                handlers=settings.handlers_per_key,
+            ),
+            vault=application.vault,
+        )
 
     def stop(self) -> None:
         """Finish the requests that run, and end."""

@@ -35,6 +35,7 @@ INTERRUPTED: Final = 130
 REMOTE: Final = frozenset(
     {"changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "platforms", "requests"}
     | {"submit", "workflows"}
+    {"callbacks", "changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "submit", "workflows"}
 )
 """The commands that can ask a server instead of a database."""
 _PRODUCT_COMMANDS: Final = {
@@ -51,7 +52,7 @@ LOCAL_REASONS: Final = {
     "secrets-key": "Its keys are on this machine, and never sent. Run it where the database can be reached",
     "storm": "It simulates a workflow in this process, and asks no database either",
     **dict.fromkeys(
-        ("dev", "orchestrator", "serve", "server", "worker"), "It starts services of this machine"
+        ("dev", "orchestrator", "relay", "serve", "server", "worker"), "It starts services of this machine"
     ),
 }
 """Why a command asks no server."""
@@ -142,6 +143,11 @@ class LazyGroup(CommandGroup):
             "Run the service that DAGMASTER_RUN_MODE names.",
         ),
         "server": ("dagmaster.cli.commands.server:server", "Run the HTTP API."),
+        "relay": ("dagmaster.cli.commands.relay:relay", "Deliver callbacks."),
+        "callbacks": (
+            "dagmaster.cli.commands.callbacks:callbacks",
+            "List callbacks, send them again, pause endpoints, and make signing secrets.",
+        ),
         "keys": (
             "dagmaster.cli.commands.keys:keys",
             "Create, list, rotate and revoke keys for the HTTP API.",

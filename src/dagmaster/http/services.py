@@ -12,6 +12,7 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import Request
 
+from dagmaster.application.callbacks import Callbacks
 from dagmaster.application.context import Application
 from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.fleet_monitor import FleetMonitor
@@ -38,6 +39,7 @@ class HttpServices:
     keys: ApiKeyStore
     admin: DatabaseAdmin
     remote_tasks: RemoteTasks
+    callbacks: Callbacks
     tokens: TokenVerifier | None = None
     """Without it, only keys are accepted."""
     rate_limiter: RateLimiter | None = None
@@ -85,6 +87,11 @@ class HttpServices:
 
 async def database_admin(request: Request) -> DatabaseAdmin:
     return _services(request).admin
+
+
+async def callbacks_of(request: Request) -> Callbacks:
+    """Return the callbacks that the caller sees."""
+    return _services(request).callbacks.for_tenant(_caller(request).sees)
 
 
 async def services(request: Request) -> HttpServices:

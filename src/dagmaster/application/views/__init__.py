@@ -2,6 +2,12 @@
 
 from dagmaster.application.views.api_keys import ApiKeyView, BrowserSessionView, NewApiKeyView
 from dagmaster.application.views.audit import AuditBatchView, AuditView, OutputAuditView
+from dagmaster.application.views.callbacks import (
+    CallbackChangeResult,
+    NewSigningSecretView,
+    PublicKeysView,
+    PublicKeyView,
+)
 from dagmaster.application.views.events_and_logs import (
     CommandView,
     EventCountsView,
@@ -105,6 +111,7 @@ from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.audit_trail import AuditRecord
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.invariant_audit import Violation
+from dagmaster.records.callbacks import CallbackRecord, EndpointRecord, SigningSecretRecord
 from dagmaster.records.fleet import (
     DrainRecord,
     FleetRecord,
@@ -152,6 +159,8 @@ __all__ = [
     "AuditView",
     "BlockingReasonView",
     "BrowserSessionView",
+    "CallbackChangeResult",
+    "CallbackRecord",
     "ChangeKind",
     "ChildJobWhyView",
     "ChildrenRecord",
@@ -167,6 +176,7 @@ __all__ = [
     "DrainResult",
     "DurationBucketView",
     "DurationReport",
+    "EndpointRecord",
     "EstimateView",
     "EventCountsView",
     "EventType",
@@ -205,6 +215,8 @@ __all__ = [
     "MetricRebuildView",
     "NewApiKeyView",
     "NodeCountsRecord",
+    "NewSigningSecretView",
+    "NodeCountsView",
     "NodeDetailView",
     "NodeMetricsRecord",
     "NodeMetricsReport",
@@ -227,6 +239,8 @@ __all__ = [
     "PlatformRecord",
     "Problem",
     "ProgressRecord",
+    "PublicKeyView",
+    "PublicKeysView",
     "PublishOutcome",
     "PublishResult",
     "QueueRecord",
@@ -245,6 +259,7 @@ __all__ = [
     "ResumePlanView",
     "SchemaVersionView",
     "SchemaView",
+    "SigningSecretRecord",
     "SkipReason",
     "SubmissionPlanView",
     "SubmitOutcome",

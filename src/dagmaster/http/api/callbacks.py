@@ -1,0 +1,221 @@
+"""Callbacks: what became of them, their endpoints, and what they are signed with."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Final, TypeVar
+
+from fastapi import Depends, Path, Query
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from dagmaster.application import callbacks as operations
+from dagmaster.application.callbacks import MAX_ENDPOINT, Callbacks
+from dagmaster.application.signing_secrets import (
+    DEFAULT_OVERLAP_HOURS,
+    MAX_OVERLAP_HOURS,
+    create_signing_secret,
+    list_signing_secrets,
+    revoke_signing_secret,
+)
+from dagmaster.application.time_points import parse_time
+from dagmaster.errors import QueryInvalid
+from dagmaster.http.parameters import Cursor, Limit, Time
+from dagmaster.http.routes import Body, Routes
+from dagmaster.http.services import Origin, callbacks_of
+from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.callbacks import CallbackFilter
+from dagmaster.ports.tenants import DEFAULT_TENANT, MAX_TENANT
+from dagmaster.records.callbacks import DeliveryStatus, SecretKind
+
+routes = Routes("callbacks")
+keys_routes = Routes("callbacks")
+"""The public keys, outside of the API: anybody reads them."""
+_CACHED: Final = {"Cache-Control": "public, max-age=60"}
+E = TypeVar("E", DeliveryStatus, SecretKind)
+NO_STORE: Final = {"Cache-Control": "no-store"}
+Opened = Annotated[Callbacks, Depends(callbacks_of)]
+CallbackId = Annotated[str, Path(max_length=60, description="The id of a callback, `msg_…`.")]
+SecretId = Annotated[str, Path(max_length=60)]
+Endpoint = Annotated[
+    str | None, Query(max_length=MAX_ENDPOINT, description="The origin of addresses, as https://host.")
+]
+Tenant = Annotated[str | None, Query(max_length=MAX_TENANT)]
+
+
+class ReplayBody(Body):
+    """Which callbacks are sent again: those that match everything that is named."""
+
+    status: str = Field(default=DeliveryStatus.DEAD.value, description="dead or delivered.")
+    endpoint: str | None = Field(default=None, max_length=MAX_ENDPOINT)
+    tenant: str | None = Field(default=None, max_length=MAX_TENANT)
+    request_id: str | None = Field(default=None, max_length=60)
+    job_id: str | None = Field(default=None, pattern=r"^[0-9]{1,18}$")
+    since: str | None = Field(default=None, max_length=100, description="As in lists: a time or an age.")
+    until: str | None = Field(default=None, max_length=100)
+
+
+class EndpointBody(Body):
+    """An endpoint: the origin of the addresses of callbacks."""
+
+    endpoint: str = Field(min_length=1, max_length=MAX_ENDPOINT, examples=["https://partner.example.com"])
+    tenant: str | None = Field(default=None, max_length=MAX_TENANT, description="Default: of all tenants.")
+
+
+class SecretBody(Body):
+    """A signing secret to create."""
+
+    kind: str = Field(default=SecretKind.HMAC.value, description="hmac or ed25519.")
+    tenant: str = Field(default=DEFAULT_TENANT, max_length=MAX_TENANT)
+    overlap_hours: float = Field(
+        default=DEFAULT_OVERLAP_HOURS,
+        ge=0,
+        le=MAX_OVERLAP_HOURS,
+        description="How long the secret that it replaces signs as well.",
+    )
+
+
+async def callback_filter(
+    status: Annotated[str | None, Query(max_length=20, description="waiting, delivered or dead.")] = None,
+    endpoint: Endpoint = None,
+    tenant: Tenant = None,
+    request_id: Annotated[str | None, Query(max_length=60)] = None,
+    job_id: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
+    since: Time = None,
+    until: Time = None,
+) -> CallbackFilter:
+    return _filter(status, endpoint, tenant, request_id, job_id, since, until)
+
+
+def _filter(
+    status: str | None,
+    endpoint: str | None,
+    tenant: str | None,
+    request_id: str | None,
+    job_id: str | None,
+    since: str | None,
+    until: str | None,
+) -> CallbackFilter:
+    now = time.time()
+    return CallbackFilter(
+        status=None if status is None else _word(DeliveryStatus, status, "status"),
+        endpoint=None if endpoint is None else endpoint.rstrip("/").lower(),
+        tenant=tenant,
+        request_id=request_id,
+        job_id=job_id,
+        since=_time(since, now, "since"),
+        until=_time(until, now, "until"),
+    )
+
+
+def _time(text: str | None, now: float, field: str) -> float | None:
+    try:
+        return None if text is None else parse_time(text, now)
+    except ValueError as error:
+        raise QueryInvalid(f"{field}: {error}", field=field) from None
+
+
+def _word(words: type[E], text: str, field: str) -> E:
+    try:
+        return words(text)
+    except ValueError:
+        raise QueryInvalid(f"{field} is one of: {', '.join(words)}", field=field) from None
+
+
+@routes.get("/callbacks", Scope.READ, "CallbackViewPage")
+async def list_(
+    callbacks: Opened,
+    matching: Annotated[CallbackFilter, Depends(callback_filter)],
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> JSONResponse:
+    """List callbacks, newest first."""
+    page = await operations.list_callbacks(callbacks, matching, cursor=cursor, limit=limit)
+    return JSONResponse(page.to_dict())
+
+
+@routes.get("/callbacks/endpoints", Scope.READ, "[EndpointView]")
+async def endpoints(
+    callbacks: Opened,
+    is_paused: Annotated[bool | None, Query(description="Only those that are paused, or are not.")] = None,
+) -> JSONResponse:
+    """List where callbacks go, with the health of each endpoint; paused ones first."""
+    records = await operations.list_endpoints(callbacks, is_paused=is_paused)
+    return JSONResponse([record.to_dict() for record in records])
+
+
+@routes.post("/callbacks/endpoints/pause", Scope.OPERATE, "CallbackChangeResult")
+async def pause(callbacks: Opened, origin: Origin, body: EndpointBody) -> JSONResponse:
+    """Send nothing more to an endpoint. Its callbacks wait."""
+    result = await operations.pause_endpoint(callbacks, body.endpoint, origin=origin, tenant=body.tenant)
+    return JSONResponse(result.to_dict())
+
+
+@routes.post("/callbacks/endpoints/resume", Scope.OPERATE, "CallbackChangeResult")
+async def resume(callbacks: Opened, origin: Origin, body: EndpointBody) -> JSONResponse:
+    """Send to a paused endpoint again: what waits, and what died since it began to fail, in order."""
+    result = await operations.resume_endpoint(callbacks, body.endpoint, origin=origin, tenant=body.tenant)
+    return JSONResponse(result.to_dict())
+
+
+@routes.post("/callbacks/replay", Scope.OPERATE, "CallbackChangeResult")
+async def replay_range(callbacks: Opened, origin: Origin, body: ReplayBody) -> JSONResponse:
+    """Send callbacks again that match, with their ids."""
+    matching = _filter(
+        body.status, body.endpoint, body.tenant, body.request_id, body.job_id, body.since, body.until
+    )
+    return JSONResponse((await operations.replay_callbacks(callbacks, matching, origin=origin)).to_dict())
+
+
+@routes.get("/callbacks/secrets", Scope.ADMIN, "[SigningSecretView]")
+async def secrets(callbacks: Opened, tenant: Tenant = None) -> JSONResponse:
+    """List signing secrets, without the secrets."""
+    records = await list_signing_secrets(callbacks, tenant=tenant)
+    return JSONResponse([record.to_dict() for record in records])
+
+
+@routes.post("/callbacks/secrets", Scope.ADMIN, "NewSigningSecretView", 201)
+async def create_secret(callbacks: Opened, origin: Origin, body: SecretBody) -> JSONResponse:
+    """Create a signing secret. It is shown only in this answer; the one before it signs on for a while."""
+    kind = _word(SecretKind, body.kind, "kind")
+    view = await create_signing_secret(
+        callbacks, kind, origin=origin, tenant=body.tenant, overlap_hours=body.overlap_hours
+    )
+    return JSONResponse(view.to_dict(), 201, headers=NO_STORE)
+
+
+@routes.post("/callbacks/secrets/{secret_id}/revoke", Scope.ADMIN, "SigningSecretView")
+async def revoke_secret(callbacks: Opened, origin: Origin, secret_id: SecretId) -> JSONResponse:
+    """Revoke a signing secret: within seconds nothing is signed with it."""
+    return JSONResponse((await revoke_signing_secret(callbacks, secret_id, origin=origin)).to_dict())
+
+
+# After the lists: the id of a callback would match their names.
+@routes.get("/callbacks/{callback_id}", Scope.READ, "CallbackView")
+async def show(callbacks: Opened, callback_id: CallbackId) -> JSONResponse:
+    """Show a callback, and what became of it."""
+    return JSONResponse((await operations.show_callback(callbacks, callback_id)).to_dict())
+
+
+@routes.post("/callbacks/{callback_id}/replay", Scope.OPERATE, "CallbackChangeResult")
+async def replay(callbacks: Opened, origin: Origin, callback_id: CallbackId) -> JSONResponse:
+    """Send a callback again, with the same id."""
+    return JSONResponse((await operations.replay_callback(callbacks, callback_id, origin=origin)).to_dict())
+
+
+@keys_routes.get(operations.KEYS_PATH, None, "PublicKeysView")
+async def installation_keys(request: Request) -> JSONResponse:
+    """Return the public keys that verify callbacks of the installation's own jobs."""
+    view = await operations.public_keys(request.app.state.services.callbacks)
+    return JSONResponse(view.to_dict(), headers=_CACHED)
+
+
+@keys_routes.get(operations.KEYS_PATH + "/{key_set}", None, "PublicKeysView")
+async def tenant_keys(
+    request: Request,
+    key_set: Annotated[str, Path(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")],
+) -> JSONResponse:
+    """Return the public keys of a set, as `dagmaster callbacks secrets list` names it; none of another."""
+    view = await operations.public_keys(request.app.state.services.callbacks, key_set)
+    return JSONResponse(view.to_dict(), headers=_CACHED)
