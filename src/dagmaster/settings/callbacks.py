@@ -84,7 +84,7 @@ class CallbackSettings(BaseModel):
 
     @field_validator("gateway_url")
     @classmethod
-    def _check_address(cls, value: str | None) -> str | None:
+    def _check_gateway_url(cls, value: str | None) -> str | None:
         if value is not None and _BASE_URL.fullmatch(value) is None:
             raise ValueError("must be an https address without a query, or http of this machine")
         return None if value is None else value.rstrip("/")

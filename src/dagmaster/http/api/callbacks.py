@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Final, TypeVar
 
 from fastapi import Depends, Path, Query
@@ -19,9 +18,8 @@ from dagmaster.application.signing_secrets import (
     list_signing_secrets,
     revoke_signing_secret,
 )
-from dagmaster.application.time_points import parse_time
 from dagmaster.errors import QueryInvalid
-from dagmaster.http.parameters import Cursor, Limit, Time
+from dagmaster.http.parameters import Cursor, Limit, Time, parse_optional_time
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import Origin, callbacks_of
 from dagmaster.ports.api_keys import Scope
@@ -97,23 +95,15 @@ def _filter(
     since: str | None,
     until: str | None,
 ) -> CallbackFilter:
-    now = time.time()
     return CallbackFilter(
         status=None if status is None else _word(DeliveryStatus, status, "status"),
         endpoint=None if endpoint is None else endpoint.rstrip("/").lower(),
         tenant=tenant,
         request_id=request_id,
         job_id=job_id,
-        since=_time(since, now, "since"),
-        until=_time(until, now, "until"),
+        since=parse_optional_time("since", since),
+        until=parse_optional_time("until", until),
     )
-
-
-def _time(text: str | None, now: float, field: str) -> float | None:
-    try:
-        return None if text is None else parse_time(text, now)
-    except ValueError as error:
-        raise QueryInvalid(f"{field}: {error}", field=field) from None
 
 
 def _word(words: type[E], text: str, field: str) -> E:
