@@ -66,10 +66,12 @@ class PostgresCallbackOutbox:
         }
         array_parameters("outcome", [_outcome_row(outcome) for outcome in outcomes], params)
         health = _health(outcomes)
-        statements = [(_SQL["record"], params), (_SQL["unpark"], params)]
+        statements = []
         if health:
             array_parameters("health", health, params)
+            # First: what dies of a failure dies after its endpoint began to fail, and recovers with it.
             statements.append((_SQL["health"], params))
+        statements += [(_SQL["record"], params), (_SQL["unpark"], params)]
         failing = [_failing_row(row, outcomes) for row in health if not row["is_delivered"]]
         if failing:
             array_parameters("failing", failing, params)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.callbacks import CallbackFilter, NewSecret
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.records.page import Position
+    from dagmaster.store.postgres.named_queries import Query
 
 _SQL: Final = queries("callbacks")
 _FILTERS: Final = ("endpoint", "tenant", "since", "until")
@@ -55,19 +56,19 @@ class PostgresCallbackStore:
         if params is None:
             return []
         before = None if after is None else int(after[0])
-        rows = await self._fetch("list", {**params, "before": before, "limit": limit})
+        rows = await self._fetch(_SQL["list"], {**params, "before": before, "limit": limit})
         return [(row["seq"], _record(row)) for row in rows]
 
     async def find(self, callback_id: str) -> CallbackRecord | None:
         key = _uuid(callback_id)
-        rows = [] if key is None else await self._fetch("find", {"id": key})
+        rows = [] if key is None else await self._fetch(_SQL["find"], {"id": key})
         return _record(rows[0]) if rows else None
 
     async def endpoints(
         self, *, is_paused: bool | None = None, endpoint: str | None = None, tenant: str | None = None
     ) -> Sequence[EndpointRecord]:
         params = {"is_paused": is_paused, "endpoint": endpoint, "tenant": tenant}
-        rows = await self._fetch("endpoints", params)
+        rows = await self._fetch(_SQL["endpoints"], params)
         return [EndpointRecord(**dict(row)) for row in rows]
 
     async def replay(
@@ -76,16 +77,16 @@ class PostgresCallbackStore:
         params, key = _filter_columns(callback_filter), None if callback_id is None else _uuid(callback_id)
         if params is None or (callback_id is not None and key is None):
             return 0
-        return await self._change("replay", {**params, "id": key}, audit)
+        return await self._change(_SQL["replay"], {**params, "id": key}, audit)
 
     async def pause(self, endpoint: str, tenant: str | None, by: str, *, audit: Sequence[AuditEntry]) -> int:
-        return await self._change("pause", {"endpoint": endpoint, "tenant": tenant, "by": by}, audit)
+        return await self._change(_SQL["pause"], {"endpoint": endpoint, "tenant": tenant, "by": by}, audit)
 
     async def resume(self, endpoint: str, tenant: str | None, *, audit: Sequence[AuditEntry]) -> int:
-        return await self._change("resume", {"endpoint": endpoint, "tenant": tenant}, audit)
+        return await self._change(_SQL["resume"], {"endpoint": endpoint, "tenant": tenant}, audit)
 
     async def secrets(self, tenant: str | None = None) -> Sequence[SigningSecretRecord]:
-        return [_secret(row) for row in await self._fetch("secrets", {"tenant": tenant})]
+        return [_secret(row) for row in await self._fetch(_SQL["secrets"], {"tenant": tenant})]
 
     async def add_secret(
         self, secret: NewSecret, *, overlap_seconds: float, audit: Sequence[AuditEntry]
@@ -112,18 +113,18 @@ class PostgresCallbackStore:
     async def revoke_secret(
         self, secret_id: str, *, audit: Sequence[AuditEntry]
     ) -> SigningSecretRecord | None:
-        rows = await self._fetch("revoke_secret", {"secret_id": secret_id, **entry_columns(audit)})
+        rows = await self._fetch(_SQL["revoke_secret"], {"secret_id": secret_id, **entry_columns(audit)})
         return _secret(rows[0]) if rows else None
 
     async def public_keys(self, key_set: str | None) -> Sequence[PublicKey]:
-        rows = await self._fetch("public_keys", {"key_set": key_set})
+        rows = await self._fetch(_SQL["public_keys"], {"key_set": key_set})
         return [PublicKey(row["secret_id"], row["public_key"], row["expires_at"]) for row in rows]
 
-    async def _fetch(self, name: str, params: dict[str, Any]) -> list[asyncpg.Record]:
-        return await self._connection.fetch(_SQL[name], params, tenant=self._tenant)
+    async def _fetch(self, query: Query, params: dict[str, Any]) -> list[asyncpg.Record]:
+        return await self._connection.fetch(query, params, tenant=self._tenant)
 
-    async def _change(self, name: str, params: dict[str, Any], audit: Sequence[AuditEntry]) -> int:
-        row = await self._connection.row(_SQL[name], {**params, **entry_columns(audit)}, tenant=self._tenant)
+    async def _change(self, query: Query, params: dict[str, Any], audit: Sequence[AuditEntry]) -> int:
+        row = await self._connection.row(query, {**params, **entry_columns(audit)}, tenant=self._tenant)
         return 0 if row is None else int(row["changed"])
 
 

@@ -124,20 +124,20 @@ $$;
 -- As the owner of the tables: who changes a job may not see its requests, nor the outbox.
 CREATE FUNCTION dag_tell_job() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    at timestamptz := coalesce(NEW.finished_at, dagapp.clock());
-    state text := dagapp.dag_callback_state(NEW.status);
-    reason text := dagapp.dag_callback_reason(NEW.status);
+    told_at timestamptz := coalesce(NEW.finished_at, dagapp.clock());
+    told_state text := dagapp.dag_callback_state(NEW.status);
+    told_reason text := dagapp.dag_callback_reason(NEW.status);
 BEGIN
-    IF state IS NULL THEN
+    IF told_state IS NULL THEN
         RETURN NULL;
     END IF;
     IF NEW.callback_url IS NOT NULL THEN
         PERFORM dagapp.dag_add_callback(
-            NEW.tenant, NULL, NEW.id, NEW.run, state, reason, NEW.callback_url, at, dagapp.clock());
+            NEW.tenant, NULL, NEW.id, NEW.run, told_state, told_reason, NEW.callback_url, told_at, dagapp.clock());
     END IF;
     IF NEW.notifies THEN
         PERFORM dagapp.dag_add_callback(
-            r.tenant, r.request_id, NEW.id, NEW.run, state, reason, r.callback_url, at, dagapp.clock())
+            r.tenant, r.request_id, NEW.id, NEW.run, told_state, told_reason, r.callback_url, told_at, dagapp.clock())
         FROM dagapp.dag_api_requests r
         WHERE r.job_id = NEW.id AND r.callback_url IS NOT NULL AND r.sandbox IS NULL;
     END IF;
