@@ -11,6 +11,8 @@ import asyncpg
 import pytest
 import standardwebhooks
 
+from dagmaster.adapters.secret_keys import KeySource, new_key
+from dagmaster.adapters.secret_vault import KeyVault
 from dagmaster.application.callbacks import (
     Callbacks,
     list_callbacks,
@@ -22,6 +24,7 @@ from dagmaster.application.callbacks import (
     resume_endpoint,
     show_callback,
 )
+from dagmaster.application.secret_keys import SecretKeys, rotate_keys
 from dagmaster.application.signing_secrets import (
     create_signing_secret,
     list_signing_secrets,
@@ -30,8 +33,10 @@ from dagmaster.application.signing_secrets import (
 from dagmaster.errors import CallbackNotFound, CallbackUrlInvalid, EndpointNotFound, SigningSecretsInUse
 from dagmaster.orchestrator.callback_attempts import RetrySchedule
 from dagmaster.ports.callbacks import FAILING, CallbackFilter, CallbackOutcome, Delivery, Verdict
+from dagmaster.ports.signing_secrets import open_secret
 from dagmaster.records.callbacks import DeliveryStatus, SecretKind
 from dagmaster.store.postgres.callback_store import PostgresCallbackStore
+from dagmaster.store.postgres.secret_keys import PostgresSecretKeyAdmin, PostgresSecretKeys
 from dagmaster.webhook_signatures import verify
 from tests.integration.callback_world import TEST, CallbackWorld, Receiver, in_world
 from tests.secret_vaults import VAULT
@@ -513,6 +518,26 @@ def test_callbacks_are_signed_with_each_active_secret_and_with_a_key_pair_if_the
 def _verify(world: CallbackWorld, secret: str, number: int) -> None:
     headers = world.receiver.headers[number]
     verify([secret], headers, world.receiver.bodies[number], now=int(headers["webhook-timestamp"]))
+
+
+def test_a_rotation_of_the_installation_key_keeps_signing_secrets_readable(dsn):
+    async def test(world: CallbackWorld) -> None:
+        old, new = new_key(), new_key()
+        registry = PostgresSecretKeys(world.config)
+        before = Callbacks(world.store, KeyVault(KeySource(text=old), registry))
+        created = await create_signing_secret(before, SecretKind.HMAC, origin=TEST)
+        admin = PostgresSecretKeyAdmin(world.config)
+        try:
+            view = await rotate_keys(SecretKeys(KeyVault(KeySource(text=f"{new},{old}"), admin), admin))
+        finally:
+            await admin.aclose()
+        assert [(key.is_current, key.signing_secrets) for key in view.keys] == [(True, 1), (False, 0)]
+        after = KeyVault(KeySource(text=new), registry)
+        await after.prepare()
+        ((secret_id, sealed),) = await world.rows("SELECT secret_id, sealed::text FROM dag_signing_secrets")
+        assert open_secret(after, secret_id, sealed) == created.secret
+
+    in_world(dsn, test)
 
 
 def test_a_tenant_sees_and_changes_its_own_callbacks_endpoints_and_secrets_alone(dsn):

@@ -23,6 +23,8 @@ GRANT SELECT ON dagapp.alembic_version TO dagmaster_orchestrator, dagmaster_work
 REVOKE ALL ON dagapp.dag_audit FROM dagmaster_orchestrator, dagmaster_api;
 GRANT SELECT, INSERT (actor, action, object_kind, object_id, request_id, details) ON dagapp.dag_audit
     TO dagmaster_orchestrator, dagmaster_api;
+-- A relay pauses endpoints of all tenants.
+GRANT INSERT (tenant) ON dagapp.dag_audit TO dagmaster_orchestrator;
 
 GRANT SELECT ON dagapp.dag_workflows, dagapp.dag_graphs, dagapp.dag_node_states,
     dagapp.dag_task_attempts, dagapp.dag_job_events, dagapp.dag_orchestrators, dagapp.dag_workers,
