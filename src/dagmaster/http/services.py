@@ -136,6 +136,7 @@ def _origin(request: Request) -> ChangeOrigin:
 
 
 Admin = Annotated[DatabaseAdmin, Depends(database_admin)]
+OpenedCallbacks = Annotated[Callbacks, Depends(callbacks_of)]
 Services = Annotated[HttpServices, Depends(services)]
 App = Annotated[Application, Depends(application)]
 Caller = Annotated[CallerRecord, Depends(caller)]

@@ -109,9 +109,16 @@ from dagmaster.engine.status import (
 from dagmaster.errors import Problem
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.audit_trail import AuditRecord
+from dagmaster.ports.callbacks import CallbackFilter
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.invariant_audit import Violation
-from dagmaster.records.callbacks import CallbackRecord, EndpointRecord, SigningSecretRecord
+from dagmaster.records.callbacks import (
+    CallbackRecord,
+    DeliveryStatus,
+    EndpointRecord,
+    SecretKind,
+    SigningSecretRecord,
+)
 from dagmaster.records.fleet import (
     DrainRecord,
     FleetRecord,
@@ -160,6 +167,7 @@ __all__ = [
     "BlockingReasonView",
     "BrowserSessionView",
     "CallbackChangeResult",
+    "CallbackFilter",
     "CallbackRecord",
     "ChangeKind",
     "ChildJobWhyView",
@@ -171,6 +179,7 @@ __all__ = [
     "CountsView",
     "CurrentTaskView",
     "DefinitionChangeView",
+    "DeliveryStatus",
     "DeregistrationView",
     "DrainRecord",
     "DrainResult",
@@ -259,6 +268,7 @@ __all__ = [
     "ResumePlanView",
     "SchemaVersionView",
     "SchemaView",
+    "SecretKind",
     "SigningSecretRecord",
     "SkipReason",
     "SubmissionPlanView",

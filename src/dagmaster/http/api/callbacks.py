@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from dagmaster.application import callbacks as operations
-from dagmaster.application.callbacks import MAX_ENDPOINT, Callbacks
+from dagmaster.application.callbacks import MAX_ENDPOINT
 from dagmaster.application.signing_secrets import (
     DEFAULT_OVERLAP_HOURS,
     MAX_OVERLAP_HOURS,
@@ -21,7 +21,7 @@ from dagmaster.application.signing_secrets import (
 from dagmaster.errors import QueryInvalid
 from dagmaster.http.parameters import Cursor, Limit, Time, parse_optional_time
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import Origin, callbacks_of
+from dagmaster.http.services import OpenedCallbacks, Origin
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.callbacks import CallbackFilter
 from dagmaster.ports.tenants import DEFAULT_TENANT, MAX_TENANT
@@ -33,7 +33,6 @@ keys_routes = Routes("callbacks")
 _CACHED: Final = {"Cache-Control": "public, max-age=60"}
 E = TypeVar("E", DeliveryStatus, SecretKind)
 NO_STORE: Final = {"Cache-Control": "no-store"}
-Opened = Annotated[Callbacks, Depends(callbacks_of)]
 CallbackId = Annotated[str, Path(max_length=60, description="The id of a callback, `msg_…`.")]
 SecretId = Annotated[str, Path(max_length=60)]
 Endpoint = Annotated[
@@ -115,7 +114,7 @@ def _word(words: type[E], text: str, field: str) -> E:
 
 @routes.get("/callbacks", Scope.READ, "CallbackViewPage")
 async def list_(
-    callbacks: Opened,
+    callbacks: OpenedCallbacks,
     matching: Annotated[CallbackFilter, Depends(callback_filter)],
     cursor: Cursor = None,
     limit: Limit = 100,
@@ -127,7 +126,7 @@ async def list_(
 
 @routes.get("/callbacks/endpoints", Scope.READ, "[EndpointView]")
 async def endpoints(
-    callbacks: Opened,
+    callbacks: OpenedCallbacks,
     is_paused: Annotated[bool | None, Query(description="Only those that are paused, or are not.")] = None,
 ) -> JSONResponse:
     """List where callbacks go, with the health of each endpoint; paused ones first."""
@@ -136,21 +135,21 @@ async def endpoints(
 
 
 @routes.post("/callbacks/endpoints/pause", Scope.OPERATE, "CallbackChangeResult")
-async def pause(callbacks: Opened, origin: Origin, body: EndpointBody) -> JSONResponse:
+async def pause(callbacks: OpenedCallbacks, origin: Origin, body: EndpointBody) -> JSONResponse:
     """Send nothing more to an endpoint. Its callbacks wait."""
     result = await operations.pause_endpoint(callbacks, body.endpoint, origin=origin, tenant=body.tenant)
     return JSONResponse(result.to_dict())
 
 
 @routes.post("/callbacks/endpoints/resume", Scope.OPERATE, "CallbackChangeResult")
-async def resume(callbacks: Opened, origin: Origin, body: EndpointBody) -> JSONResponse:
+async def resume(callbacks: OpenedCallbacks, origin: Origin, body: EndpointBody) -> JSONResponse:
     """Send to a paused endpoint again: what waits, and what died since it began to fail, in order."""
     result = await operations.resume_endpoint(callbacks, body.endpoint, origin=origin, tenant=body.tenant)
     return JSONResponse(result.to_dict())
 
 
 @routes.post("/callbacks/replay", Scope.OPERATE, "CallbackChangeResult")
-async def replay_range(callbacks: Opened, origin: Origin, body: ReplayBody) -> JSONResponse:
+async def replay_range(callbacks: OpenedCallbacks, origin: Origin, body: ReplayBody) -> JSONResponse:
     """Send callbacks again that match, with their ids."""
     matching = _filter(
         body.status, body.endpoint, body.tenant, body.request_id, body.job_id, body.since, body.until
@@ -159,14 +158,14 @@ async def replay_range(callbacks: Opened, origin: Origin, body: ReplayBody) -> J
 
 
 @routes.get("/callbacks/secrets", Scope.ADMIN, "[SigningSecretView]")
-async def secrets(callbacks: Opened, tenant: Tenant = None) -> JSONResponse:
+async def secrets(callbacks: OpenedCallbacks, tenant: Tenant = None) -> JSONResponse:
     """List signing secrets, without the secrets."""
     records = await list_signing_secrets(callbacks, tenant=tenant)
     return JSONResponse([record.to_dict() for record in records])
 
 
 @routes.post("/callbacks/secrets", Scope.ADMIN, "NewSigningSecretView", 201)
-async def create_secret(callbacks: Opened, origin: Origin, body: SecretBody) -> JSONResponse:
+async def create_secret(callbacks: OpenedCallbacks, origin: Origin, body: SecretBody) -> JSONResponse:
     """Create a signing secret. It is shown only in this answer; the one before it signs on for a while."""
     kind = _word(SecretKind, body.kind, "kind")
     view = await create_signing_secret(
@@ -176,20 +175,20 @@ async def create_secret(callbacks: Opened, origin: Origin, body: SecretBody) -> 
 
 
 @routes.post("/callbacks/secrets/{secret_id}/revoke", Scope.ADMIN, "SigningSecretView")
-async def revoke_secret(callbacks: Opened, origin: Origin, secret_id: SecretId) -> JSONResponse:
+async def revoke_secret(callbacks: OpenedCallbacks, origin: Origin, secret_id: SecretId) -> JSONResponse:
     """Revoke a signing secret: within seconds nothing is signed with it."""
     return JSONResponse((await revoke_signing_secret(callbacks, secret_id, origin=origin)).to_dict())
 
 
 # After the lists: the id of a callback would match their names.
 @routes.get("/callbacks/{callback_id}", Scope.READ, "CallbackView")
-async def show(callbacks: Opened, callback_id: CallbackId) -> JSONResponse:
+async def show(callbacks: OpenedCallbacks, callback_id: CallbackId) -> JSONResponse:
     """Show a callback, and what became of it."""
     return JSONResponse((await operations.show_callback(callbacks, callback_id)).to_dict())
 
 
 @routes.post("/callbacks/{callback_id}/replay", Scope.OPERATE, "CallbackChangeResult")
-async def replay(callbacks: Opened, origin: Origin, callback_id: CallbackId) -> JSONResponse:
+async def replay(callbacks: OpenedCallbacks, origin: Origin, callback_id: CallbackId) -> JSONResponse:
     """Send a callback again, with the same id."""
     return JSONResponse((await operations.replay_callback(callbacks, callback_id, origin=origin)).to_dict())
 
