@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal
 
 from fastapi import Depends, Path, Query
 from pydantic import Field
@@ -18,7 +18,7 @@ from dagmaster.application.signing_secrets import (
     list_signing_secrets,
     revoke_signing_secret,
 )
-from dagmaster.errors import QueryInvalid
+from dagmaster.http.page_links import PageAnswer
 from dagmaster.http.parameters import Cursor, Limit, Time, parse_optional_time
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import OpenedCallbacks, Origin
@@ -31,7 +31,6 @@ routes = Routes("callbacks")
 keys_routes = Routes("callbacks")
 """The public keys, outside of the API: anybody reads them."""
 _CACHED: Final = {"Cache-Control": "public, max-age=60"}
-E = TypeVar("E", DeliveryStatus, SecretKind)
 NO_STORE: Final = {"Cache-Control": "no-store"}
 CallbackId = Annotated[str, Path(max_length=60, description="The id of a callback, `msg_…`.")]
 SecretId = Annotated[str, Path(max_length=60)]
@@ -44,7 +43,7 @@ Tenant = Annotated[str | None, Query(max_length=MAX_TENANT)]
 class ReplayBody(Body):
     """Which callbacks are sent again: those that match everything that is named."""
 
-    status: str = Field(default=DeliveryStatus.DEAD.value, description="dead or delivered.")
+    status: Literal["dead", "delivered"] = "dead"
     endpoint: str | None = Field(default=None, max_length=MAX_ENDPOINT)
     tenant: str | None = Field(default=None, max_length=MAX_TENANT)
     request_id: str | None = Field(default=None, max_length=60)
@@ -63,7 +62,7 @@ class EndpointBody(Body):
 class SecretBody(Body):
     """A signing secret to create."""
 
-    kind: str = Field(default=SecretKind.HMAC.value, description="hmac or ed25519.")
+    kind: Literal["hmac", "ed25519"] = "hmac"
     tenant: str = Field(default=DEFAULT_TENANT, max_length=MAX_TENANT)
     overlap_hours: float = Field(
         default=DEFAULT_OVERLAP_HOURS,
@@ -74,7 +73,7 @@ class SecretBody(Body):
 
 
 async def callback_filter(
-    status: Annotated[str | None, Query(max_length=20, description="waiting, delivered or dead.")] = None,
+    status: Literal["waiting", "delivered", "dead"] | None = None,
     endpoint: Endpoint = None,
     tenant: Tenant = None,
     request_id: Annotated[str | None, Query(max_length=60)] = None,
@@ -95,7 +94,7 @@ def _filter(
     until: str | None,
 ) -> CallbackFilter:
     return CallbackFilter(
-        status=None if status is None else _word(DeliveryStatus, status, "status"),
+        status=None if status is None else DeliveryStatus(status),
         endpoint=None if endpoint is None else endpoint.rstrip("/").lower(),
         tenant=tenant,
         request_id=request_id,
@@ -103,13 +102,6 @@ def _filter(
         since=parse_optional_time("since", since),
         until=parse_optional_time("until", until),
     )
-
-
-def _word(words: type[E], text: str, field: str) -> E:
-    try:
-        return words(text)
-    except ValueError:
-        raise QueryInvalid(f"{field} is one of: {', '.join(words)}", field=field) from None
 
 
 @routes.get("/callbacks", Scope.READ, "CallbackViewPage")
@@ -121,7 +113,7 @@ async def list_(
 ) -> JSONResponse:
     """List callbacks, newest first."""
     page = await operations.list_callbacks(callbacks, matching, cursor=cursor, limit=limit)
-    return JSONResponse(page.to_dict())
+    return PageAnswer(page)
 
 
 @routes.get("/callbacks/endpoints", Scope.READ, "[EndpointView]")
@@ -167,7 +159,7 @@ async def secrets(callbacks: OpenedCallbacks, tenant: Tenant = None) -> JSONResp
 @routes.post("/callbacks/secrets", Scope.ADMIN, "NewSigningSecretView", 201)
 async def create_secret(callbacks: OpenedCallbacks, origin: Origin, body: SecretBody) -> JSONResponse:
     """Create a signing secret. It is shown only in this answer; the one before it signs on for a while."""
-    kind = _word(SecretKind, body.kind, "kind")
+    kind = SecretKind(body.kind)
     view = await create_signing_secret(
         callbacks, kind, origin=origin, tenant=body.tenant, overlap_hours=body.overlap_hours
     )
