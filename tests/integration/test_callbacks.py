@@ -564,7 +564,7 @@ def test_a_tenant_sees_and_changes_its_own_callbacks_endpoints_and_secrets_alone
             )
             assert (await replay_callbacks(acme, CallbackFilter(), origin=TEST)).count == 1
             (secret,) = await list_signing_secrets(acme)
-            # The public keys of a set are open to whoever knows its name, and to nobody else.
+            # The public keys of a set are open to who knows its name, and to nobody else.
             assert len((await public_keys(acme, secret.key_set)).keys) == 1
             assert (await public_keys(acme)).keys == ()
             (foreign,) = await list_signing_secrets(world.callbacks, tenant="globex")

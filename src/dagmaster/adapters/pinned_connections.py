@@ -53,15 +53,15 @@ class PinnedConnections:
     async def addresses(self, host: str, port: int) -> list[str]:
         """Return the addresses of a host; raise `AddressRefused` if one of them is not public.
 
-        One is enough: whoever mixes a private address with public ones waits for it to be tried.
+        One is enough: an attacker mixes a private address with public ones, and waits for its turn.
         """
-        found = list(await self.resolve(host, port))
-        for text in found:
+        candidates = list(await self.resolve(host, port))
+        for text in candidates:
             if not self._is_allowed(text):
                 raise AddressRefused("the host leads to an address that is not public")
-        if not found:
+        if not candidates:
             raise OSError("the host has no address")
-        return found[:MAX_ADDRESSES]
+        return candidates[:MAX_ADDRESSES]
 
     def _is_allowed(self, text: str) -> bool:
         try:

@@ -84,10 +84,10 @@ async def replay_callbacks(
         raise QueryInvalid("what waits is sent anyway: replay dead or delivered callbacks", field="status")
     narrowed = replace(callback_filter, status=status)
     if narrowed == CallbackFilter(status=status) and status is DeliveryStatus.DELIVERED:
-        raise QueryInvalid("name an endpoint, a request, a job or a time: not all callbacks at once")
+        raise QueryInvalid("name an endpoint, a job or request, or a time: not all callbacks at once")
     details = {
         name: str(value)
-        for name in ("status", "endpoint", "tenant", "request_id", "job_id", "since", "until")
+        for name in ("status", "endpoint", "tenant", "subject", "since", "until")
         if (value := getattr(narrowed, name)) is not None
     }
     entry = origin.entry("callback.replay", "callback", "*", dict(details))

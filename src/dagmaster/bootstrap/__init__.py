@@ -151,7 +151,7 @@ async def open_application(
         app = await stack.enter_async_context(
             wire_application(config, settings, blob_dir, client=client, checks_schema=not migrate)
         )
-        # Whoever uses the embedded database is the user of this machine.
+        # A caller of the embedded database is the user of this machine.
         allows_loopback = app.callback_loopback or config.is_embedded
         yield replace(
             app,

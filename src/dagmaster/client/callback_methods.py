@@ -49,8 +49,7 @@ class CallbackMethods:
     @returns(CallbackChangeResult)
     def replay_callbacks(self, callback_filter: CallbackFilter) -> Request:
         """Send callbacks again that match: dead ones, unless the filter names another status."""
-        body = {name: value for name, value in _filter(callback_filter).items() if value is not None}
-        return post("callbacks", "replay", body=body)
+        return post("callbacks", "replay", **_filter(callback_filter))
 
     @returns(CallbackChangeResult)
     def pause_endpoint(self, endpoint: str, *, tenant: str | None = None) -> Request:
@@ -91,8 +90,7 @@ def _filter(callback_filter: CallbackFilter) -> dict[str, Any]:
         "status": None if status is None else status.value,
         "endpoint": callback_filter.endpoint,
         "tenant": callback_filter.tenant,
-        "request_id": callback_filter.request_id,
-        "job_id": callback_filter.job_id,
+        "subject": callback_filter.subject,
         "since": None if since is None else format_rfc3339(since),
         "until": None if until is None else format_rfc3339(until),
     }

@@ -48,6 +48,26 @@ def parse_callback_url(url: str, *, allows_loopback: bool = False) -> CallbackAd
 
     `allows_loopback`: also this machine, and without TLS there.
     """
+    _check_text(url)
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise CallbackUrlInvalid(f"callback_url is not an address: {error}"[:200]) from None
+    host, is_secure = (parts.hostname or "").lower(), parts.scheme == "https"
+    if parts.scheme not in {"https", "http"} or not parts.netloc:
+        raise CallbackUrlInvalid("callback_url begins with https://")
+    if "@" in parts.netloc:
+        raise CallbackUrlInvalid("callback_url has no user name or password: signatures say who sends it")
+    if port == 0 or parts.netloc.endswith(":"):
+        raise CallbackUrlInvalid("callback_url has a port from 1 to 65535, or none")
+    _check_host(host, parts.netloc, is_secure=is_secure, allows_loopback=allows_loopback)
+    path = parts.path or "/"
+    target = f"{path}?{parts.query}" if parts.query else path
+    return CallbackAddress(parts.scheme, host, port or (443 if is_secure else 80), target)
+
+
+def _check_text(url: str) -> None:
     if not 1 <= len(url) <= MAX_URL:
         raise CallbackUrlInvalid(f"callback_url has 1 to {MAX_URL} characters")
     # Also no backslash: some programs read it as a slash.
@@ -56,24 +76,8 @@ def parse_callback_url(url: str, *, allows_loopback: bool = False) -> CallbackAd
             "callback_url has ASCII characters without spaces and backslashes; write a name with other"
             " letters as xn--…"
         )
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-        host = (parts.hostname or "").lower()
-    except ValueError as error:
-        raise CallbackUrlInvalid(f"callback_url is not an address: {error}"[:200]) from None
-    if parts.scheme not in {"https", "http"} or not parts.netloc:
-        raise CallbackUrlInvalid("callback_url begins with https://")
-    if "@" in parts.netloc:
-        raise CallbackUrlInvalid("callback_url has no user name or password: signatures say who sends it")
     if "#" in url:
         raise CallbackUrlInvalid("callback_url has no fragment (#): no server sees one")
-    if port == 0 or parts.netloc.endswith(":"):
-        raise CallbackUrlInvalid("callback_url has a port from 1 to 65535, or none")
-    _check_host(host, parts.netloc, is_secure=parts.scheme == "https", allows_loopback=allows_loopback)
-    path = parts.path or "/"
-    target = f"{path}?{parts.query}" if parts.query else path
-    return CallbackAddress(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), target)
 
 
 def _check_host(host: str, netloc: str, *, is_secure: bool, allows_loopback: bool) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from dagmaster.records.callbacks import CallbackFacts, SigningSecretFacts
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping, Sequence
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.records.callbacks import (
         CallbackRecord,
-        CallbackState,
         DeliveryStatus,
         EndpointRecord,
         SecretKind,
@@ -37,25 +38,15 @@ MAX_SECRETS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedCallback:
+class ClaimedCallback(CallbackFacts):
     """A callback that a relay holds until its lease ends.
 
     `result_key`: what signs the address of a request's result. `failures`: of its endpoint, since the last
     success.
     """
 
-    callback_id: str
     lease_token: int
-    tenant: str
-    endpoint: str
-    url: str
-    request_id: str | None
-    job_id: str | None
-    run: int
-    state: CallbackState
     reason: str | None
-    occurred_at: float
-    attempts: int
     failures: int
     result_key: str | None
 
@@ -164,27 +155,24 @@ class CallbackSender(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackFilter:
-    """A filter of callbacks. What is None does not filter. `since`, `until`: when they were stored."""
+    """A filter of callbacks. What is None does not filter.
+
+    `subject`: the id of the request or of the job. `since`, `until`: when they were stored.
+    """
 
     status: DeliveryStatus | None = None
     endpoint: str | None = None
     tenant: str | None = None
-    request_id: str | None = None
-    job_id: str | None = None
+    subject: str | None = None
     since: float | None = None
     until: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewSecret:
+class NewSecret(SigningSecretFacts):
     """A signing secret to store, sealed."""
 
-    secret_id: str
-    tenant: str
-    kind: SecretKind
     sealed: str
-    public_key: str | None
-    created_by: str
 
 
 class PublicKey(NamedTuple):

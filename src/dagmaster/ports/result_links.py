@@ -1,4 +1,4 @@
-"""The address of a request's result: it expires, and whoever follows it needs a key of the partner as well.
+"""The address of a request's result: it expires, and who follows it needs a key of the partner as well.
 
 A relay makes it, and a gateway checks it. What signs it is a random value of the request
 (`dag_api_requests.result_key`), so that neither of them needs a secret of its own.

@@ -22,7 +22,7 @@ class DeliveryStatus(StrEnum):
     WAITING = "waiting"
     DELIVERED = "delivered"
     DEAD = "dead"
-    """It is not sent again, unless somebody replays it."""
+    """It is not sent again, unless an operator replays it."""
 
 
 class SecretKind(StrEnum):
@@ -33,11 +33,8 @@ class SecretKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallbackRecord(Record):
-    """A callback: which state of a request, or of a job, is told to which address, and what became of it.
-
-    `url`: without its query, which may have a token. `next_attempt_at`: null unless it waits.
-    """
+class CallbackFacts(Record):
+    """Which state of a request, or of a job, is told to which address."""
 
     callback_id: str
     tenant: str
@@ -45,11 +42,20 @@ class CallbackRecord(Record):
     job_id: str | None
     run: int
     state: CallbackState
-    status: DeliveryStatus
     url: str
     endpoint: str
     occurred_at: Timestamp
     attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackRecord(CallbackFacts):
+    """A callback, and what became of it.
+
+    `url`: without its query, which may have a token. `next_attempt_at`: null unless it waits.
+    """
+
+    status: DeliveryStatus
     next_attempt_at: Timestamp | None
     last_attempt_at: Timestamp | None
     last_status: int | None
@@ -81,19 +87,25 @@ class EndpointRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SigningSecretRecord(Record):
-    """What callbacks of a tenant are signed with, without the secret. `public_key`: of a key pair.
-
-    `key_set`: the name of the tenant's public keys in their address.
-    """
+class SigningSecretFacts(Record):
+    """What callbacks of a tenant are signed with, without the secret. `public_key`: of a key pair."""
 
     secret_id: str
     tenant: str
     kind: SecretKind
     public_key: str | None
+    created_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningSecretRecord(SigningSecretFacts):
+    """What callbacks of a tenant are signed with, without the secret. `public_key`: of a key pair.
+
+    `key_set`: the name of the tenant's public keys in their address.
+    """
+
     key_set: str
     created_at: Timestamp
-    created_by: str
     expires_at: Timestamp | None
     revoked_at: Timestamp | None
 

@@ -51,8 +51,8 @@ class CallbackSettings(BaseModel):
         default=CALLBACK_PAUSE_DAYS,
         gt=0,
         le=365,
-        description="An endpoint that has failed for this long is paused: its callbacks wait until somebody"
-        " resumes it.",
+        description="An endpoint that has failed for this long is paused: its callbacks wait until an"
+        " operator resumes it.",
     )
     callback_retention_days: float = Field(
         default=CALLBACK_RETENTION_DAYS,

@@ -56,7 +56,7 @@ def test_callbacks_are_listed_filtered_shown_and_sent_again():
         assert [item["callback_id"] for item in page["items"]] == [SENT.callback_id, DEAD.callback_id]
         for query, expected in (
             ({"status": "dead"}, DEAD),
-            ({"job_id": "2"}, SENT),
+            ({"subject": "2"}, SENT),
             ({"endpoint": "https://A.example.com/"}, DEAD),
         ):
             items = (await api.get(BASE, **query)).json()["items"]
@@ -77,14 +77,16 @@ def test_callbacks_are_listed_filtered_shown_and_sent_again():
 def test_a_range_is_replayed_and_not_everything_that_was_delivered():
     async def test(api: Api) -> None:
         put(api.services.callbacks, DEAD, SENT)
-        assert (await api.post(f"{BASE}/replay", {"status": "delivered"})).status_code == 400
-        assert (await api.post(f"{BASE}/replay", {"status": "waiting", "endpoint": "x"})).status_code == 422
-        assert (await api.post(f"{BASE}/replay", {"status": "nonsense"})).status_code == 422
-        assert (await api.post(f"{BASE}/replay", {"since": "nonsense"})).status_code == 400
-        assert (await api.post(f"{BASE}/replay", {"status": "delivered", "endpoint": SENT.endpoint})).json()[
-            "count"
-        ] == 1
-        assert (await api.post(f"{BASE}/replay", {})).json()["count"] == 1
+        assert (await api.post(f"{BASE}/replay", params={"status": "delivered"})).status_code == 400
+        assert (
+            await api.post(f"{BASE}/replay", params={"status": "waiting", "endpoint": "x"})
+        ).status_code == 400
+        assert (await api.post(f"{BASE}/replay", params={"status": "nonsense"})).status_code == 422
+        assert (await api.post(f"{BASE}/replay", params={"since": "nonsense"})).status_code == 400
+        assert (
+            await api.post(f"{BASE}/replay", params={"status": "delivered", "endpoint": SENT.endpoint})
+        ).json()["count"] == 1
+        assert (await api.post(f"{BASE}/replay", params={})).json()["count"] == 1
 
     run(test)
 

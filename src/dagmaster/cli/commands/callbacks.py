@@ -53,8 +53,7 @@ def callbacks() -> None:
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--endpoint", metavar="ORIGIN", help="To this endpoint, as https://host."),
-        click.option("--job", "job_id", metavar="JOB", help="Of this job."),
-        click.option("--request", "request_id", metavar="REQUEST", help="Of this request of a partner."),
+        click.option("--of", "subject", metavar="ID", help="Of this job, or of this request of a partner."),
         click.option("--tenant", metavar="TENANT", help="Of this tenant."),
         click.option("--since", metavar="TIME", help="Stored since then: an age (2h, 1d) or a time."),
         click.option("--until", metavar="TIME", help="Stored before then."),
@@ -161,7 +160,7 @@ def replay(
         key = callback_id
         result = _run(data_dir, lambda system: system.call(replay_callback, key, origin=_origin()))
     elif not delivered and not any(words.values()):
-        raise click.UsageError("name a callback, or say which ones: --endpoint, --job, --request, --since")
+        raise click.UsageError("name a callback, or say which ones: --endpoint, --of, --since")
     else:
         result = _run(data_dir, lambda system: system.call(replay_callbacks, matching, origin=_origin()))
     return _print_result(result, as_json=as_json)
@@ -202,15 +201,12 @@ def _filter(status: str | None, words: dict[str, str | None]) -> CallbackFilter:
             times[name] = None if text is None else parse_time(text, now)
         except ValueError as error:
             raise click.UsageError(f"--{name}: {error}") from None
-    endpoint, job_id = words["endpoint"], words["job_id"]
-    if job_id is not None and not (job_id.isascii() and job_id.isdigit()):
-        raise click.UsageError("--job is the id of a job, a number")
+    endpoint = words["endpoint"]
     return CallbackFilter(
         status=None if status is None else DeliveryStatus(status),
         endpoint=None if endpoint is None else endpoint.rstrip("/").lower(),
         tenant=words["tenant"],
-        request_id=words["request_id"],
-        job_id=job_id,
+        subject=words["subject"],
         **times,
     )
 

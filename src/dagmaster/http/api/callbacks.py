@@ -40,18 +40,6 @@ Endpoint = Annotated[
 Tenant = Annotated[str | None, Query(max_length=MAX_TENANT)]
 
 
-class ReplayBody(Body):
-    """Which callbacks are sent again: those that match everything that is named."""
-
-    status: Literal["dead", "delivered"] = "dead"
-    endpoint: str | None = Field(default=None, max_length=MAX_ENDPOINT)
-    tenant: str | None = Field(default=None, max_length=MAX_TENANT)
-    request_id: str | None = Field(default=None, max_length=60)
-    job_id: str | None = Field(default=None, pattern=r"^[0-9]{1,18}$")
-    since: str | None = Field(default=None, max_length=100, description="As in lists: a time or an age.")
-    until: str | None = Field(default=None, max_length=100)
-
-
 class EndpointBody(Body):
     """An endpoint: the origin of the addresses of callbacks."""
 
@@ -76,38 +64,29 @@ async def callback_filter(
     status: Literal["waiting", "delivered", "dead"] | None = None,
     endpoint: Endpoint = None,
     tenant: Tenant = None,
-    request_id: Annotated[str | None, Query(max_length=60)] = None,
-    job_id: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
+    subject: Annotated[
+        str | None, Query(max_length=60, description="The id of the request or of the job.")
+    ] = None,
     since: Time = None,
     until: Time = None,
-) -> CallbackFilter:
-    return _filter(status, endpoint, tenant, request_id, job_id, since, until)
-
-
-def _filter(
-    status: str | None,
-    endpoint: str | None,
-    tenant: str | None,
-    request_id: str | None,
-    job_id: str | None,
-    since: str | None,
-    until: str | None,
 ) -> CallbackFilter:
     return CallbackFilter(
         status=None if status is None else DeliveryStatus(status),
         endpoint=None if endpoint is None else endpoint.rstrip("/").lower(),
         tenant=tenant,
-        request_id=request_id,
-        job_id=job_id,
+        subject=subject,
         since=parse_optional_time("since", since),
         until=parse_optional_time("until", until),
     )
 
 
+Matching = Annotated[CallbackFilter, Depends(callback_filter)]
+
+
 @routes.get("/callbacks", Scope.READ, "CallbackViewPage")
 async def list_(
     callbacks: OpenedCallbacks,
-    matching: Annotated[CallbackFilter, Depends(callback_filter)],
+    matching: Matching,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> JSONResponse:
@@ -141,11 +120,8 @@ async def resume(callbacks: OpenedCallbacks, origin: Origin, body: EndpointBody)
 
 
 @routes.post("/callbacks/replay", Scope.OPERATE, "CallbackChangeResult")
-async def replay_range(callbacks: OpenedCallbacks, origin: Origin, body: ReplayBody) -> JSONResponse:
-    """Send callbacks again that match, with their ids."""
-    matching = _filter(
-        body.status, body.endpoint, body.tenant, body.request_id, body.job_id, body.since, body.until
-    )
+async def replay_range(callbacks: OpenedCallbacks, origin: Origin, matching: Matching) -> JSONResponse:
+    """Send callbacks again that match, with their ids: dead ones, unless another status is named."""
     return JSONResponse((await operations.replay_callbacks(callbacks, matching, origin=origin)).to_dict())
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.clock import Clock
     from dagmaster.records.page import Position
 
-_EQUAL = ("status", "endpoint", "tenant", "request_id", "job_id")
+_EQUAL = ("status", "endpoint", "tenant")
 
 
 class MemoryCallbackStore:
@@ -156,12 +156,13 @@ class MemoryCallbackStore:
     def _sees(self, tenant: str) -> bool:
         return self._tenant in (ALL_TENANTS, tenant)
 
-    def _matching(self, wanted: CallbackFilter) -> Iterator[tuple[int, CallbackRecord]]:
+    def _matching(self, callback_filter: CallbackFilter) -> Iterator[tuple[int, CallbackRecord]]:
         for seq, row in enumerate(self.rows):
-            is_equal = all(getattr(wanted, name) in (None, getattr(row, name)) for name in _EQUAL)
-            is_since = wanted.since is None or row.occurred_at >= wanted.since
-            is_until = wanted.until is None or row.occurred_at < wanted.until
-            if self._sees(row.tenant) and is_equal and is_since and is_until:
+            is_equal = all(getattr(callback_filter, name) in (None, getattr(row, name)) for name in _EQUAL)
+            is_of = callback_filter.subject in (None, row.request_id or row.job_id)
+            is_since = callback_filter.since is None or row.occurred_at >= callback_filter.since
+            is_until = callback_filter.until is None or row.occurred_at < callback_filter.until
+            if self._sees(row.tenant) and is_equal and is_of and is_since and is_until:
                 yield seq, row
 
     def _endpoint(self, tenant: str, endpoint: str) -> EndpointRecord:

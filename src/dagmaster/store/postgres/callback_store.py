@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.named_queries import Query
 
 _SQL: Final = queries("callbacks")
-_FILTERS: Final = ("endpoint", "tenant", "since", "until")
+_FILTERS: Final = ("endpoint", "tenant", "subject", "since", "until")
 
 
 class PostgresCallbackStore:
@@ -53,8 +53,6 @@ class PostgresCallbackStore:
         self, callback_filter: CallbackFilter, *, after: Position | None, limit: int
     ) -> Sequence[tuple[int, CallbackRecord]]:
         params = _filter_columns(callback_filter)
-        if params is None:
-            return []
         before = None if after is None else int(after[0])
         rows = await self._fetch(_SQL["list"], {**params, "before": before, "limit": limit})
         return [(row["seq"], _record(row)) for row in rows]
@@ -75,7 +73,7 @@ class PostgresCallbackStore:
         self, callback_filter: CallbackFilter, callback_id: str | None, *, audit: Sequence[AuditEntry]
     ) -> int:
         params, key = _filter_columns(callback_filter), None if callback_id is None else _uuid(callback_id)
-        if params is None or (callback_id is not None and key is None):
+        if callback_id is not None and key is None:
             return 0
         return await self._change(_SQL["replay"], {**params, "id": key}, audit)
 
@@ -128,19 +126,11 @@ class PostgresCallbackStore:
         return 0 if row is None else int(row["changed"])
 
 
-def _filter_columns(callback_filter: CallbackFilter) -> dict[str, Any] | None:
-    """Return the parameters of a filter; None if nothing can match it."""
-    request_id = callback_filter.request_id
-    if request_id is not None:
-        request_id = _uuid(request_id)
-        if request_id is None:
-            return None
-    status, job_id = callback_filter.status, callback_filter.job_id
+def _filter_columns(callback_filter: CallbackFilter) -> dict[str, Any]:
+    status = callback_filter.status
     return {
         **{name: getattr(callback_filter, name) for name in _FILTERS},
         "status": None if status is None else status.value,
-        "request_id": request_id,
-        "job_id": None if job_id is None else int(job_id),
     }
 
 

@@ -83,7 +83,7 @@ def callbacks_page(
     now: float,
     cursor: str | None,
 ) -> CallbacksPage:
-    tenants = {record.tenant for record in (*page.items, *endpoints)}
+    tenants = {one.tenant for one in page.items} | {one.tenant for one in endpoints}
     return CallbacksPage(
         query=query,
         rows=tuple(_row(record, now) for record in page.items),
