@@ -32,8 +32,8 @@ JOB = (
     " VALUES ($1, 'w', 1, 'h', '{}', $2, $3, now(), now())"
 )
 REQUEST = (
-    "INSERT INTO dag_api_requests (request_id, tenant, actor, workflow_id, payload, state, job_id, callback_url)"
-    " VALUES (gen_random_uuid(), $1, 'k', 'w', '{}', 'accepted', $2, $3) RETURNING request_id::text"
+    "INSERT INTO dag_api_requests (request_id, tenant, actor, workflow_id, payload, body_hash, state, job_id, callback_url)"
+    " VALUES (gen_random_uuid(), $1, 'k', 'w', '{}', 'h', 'accepted', $2, $3) RETURNING request_id::text"
 )
 FINISH = "UPDATE dag_jobs SET status = $2, finished_at = now() WHERE id = $1"
 

@@ -163,8 +163,8 @@ def test_a_request_and_a_turn_at_the_same_moment_miss_nothing(dsn):
 
 
 _LINK = (
-    "INSERT INTO dag_api_requests (request_id, tenant, actor, workflow_id, payload, state, job_id, callback_url)"
-    " VALUES (gen_random_uuid(), 'default', 'k', 'w', '{}', 'accepted', $1, 'https://a.example.com/r') RETURNING request_id"
+    "INSERT INTO dag_api_requests (request_id, tenant, actor, workflow_id, payload, body_hash, state, job_id, callback_url)"
+    " VALUES (gen_random_uuid(), 'default', 'k', 'w', '{}', 'h', 'accepted', $1, 'https://a.example.com/r') RETURNING request_id"
 )
 
 
@@ -177,8 +177,8 @@ async def _until_blocked(connection: asyncpg.Connection[asyncpg.Record]) -> None
 def test_what_a_sandbox_plays_is_told_at_its_time_and_once(dsn):
     async def test(world: CallbackWorld) -> None:
         sql = (
-            "INSERT INTO dag_api_requests (request_id, actor, workflow_id, payload, sandbox, callback_url)"
-            " VALUES (gen_random_uuid(), 'k', 'w', '{}', '{}', 'https://a.example.com/r') RETURNING request_id::text"
+            "INSERT INTO dag_api_requests (request_id, actor, workflow_id, payload, body_hash, state, sandbox, callback_url)"
+            " VALUES (gen_random_uuid(), 'k', 'w', '{}', 'h', 'sandbox', '{}', 'https://a.example.com/r') RETURNING request_id::text"
         )
         request = str(await world.connection.fetchval(sql))
         play = "SELECT dag_enqueue_callback($1::text::uuid, $2, clock() + make_interval(secs => $3), $4)"

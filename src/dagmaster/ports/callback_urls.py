@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from dagmaster.errors import CallbackUrlInvalid
+from dagmaster.records.requests import MAX_CALLBACK_URL
 
-MAX_URL: Final = 512
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _VISIBLE: Final = re.compile(r"[!-~]+")
 # What a resolver may take for a number: 2130706433, 0x7f.1, 0177.0.0.1.
@@ -68,8 +68,8 @@ def parse_callback_url(url: str, *, allows_loopback: bool = False) -> CallbackAd
 
 
 def _check_text(url: str) -> None:
-    if not 1 <= len(url) <= MAX_URL:
-        raise CallbackUrlInvalid(f"callback_url has 1 to {MAX_URL} characters")
+    if not 1 <= len(url) <= MAX_CALLBACK_URL:
+        raise CallbackUrlInvalid(f"callback_url has 1 to {MAX_CALLBACK_URL} characters")
     # Also no backslash: some programs read it as a slash.
     if _VISIBLE.fullmatch(url) is None or "\\" in url:
         raise CallbackUrlInvalid(

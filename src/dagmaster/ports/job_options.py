@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
-from dagmaster.ports.callback_urls import MAX_URL
 from dagmaster.ports.tenants import DEFAULT_TENANT, MAX_TENANT
+from dagmaster.records.requests import MAX_CALLBACK_URL
 
 MAX_KEY: Final = 128
 MAX_NAME: Final = 128
@@ -59,7 +59,7 @@ class JobOptions:
         None,
         "Where to send what becomes of the job, signed: an https address. See `dagmaster callbacks`.",
         "URL",
-        max_length=MAX_URL,
+        max_length=MAX_CALLBACK_URL,
         min_length=1,
     )
     submitted_by: str = ""
