@@ -102,7 +102,7 @@ def check_server(config: DatabaseConfig, context: DoctorContext) -> list[Finding
 
 
 def _check_callbacks(config: DatabaseConfig, context: DoctorContext) -> Finding | None:
-    """Check that no endpoint of callbacks is paused; None: nothing to say, also to a user who may not know."""
+    """Check that no endpoint of callbacks is paused; None: none is, or this user may not read it."""
     from dagmaster.application.callbacks import list_endpoints
     from dagmaster.bootstrap.callbacks import open_callbacks
 

@@ -104,7 +104,7 @@ def grade_callbacks(paused: Sequence[str]) -> Finding | None:
     return warning(
         "callbacks",
         f"{format_count(len(paused), 'endpoint')} paused: {', '.join(paused[:_MAX_NAMES])}",
-        "see `dagmaster callbacks list --paused`; when it answers again, `dagmaster callbacks resume ENDPOINT`",
+        "see `dagmaster callbacks list --paused`; when it answers: `dagmaster callbacks resume ENDPOINT`",
     )
 
 
