@@ -184,9 +184,8 @@ async def _make_all(app: Application, drafts: Sequence[_Draft]) -> list[_Ready |
     invalid: dict[int, Exception] = {}
     for position, draft in enumerate(drafts):
         try:
-            check_body(draft.sent)
-            draft.outcome = check_sandbox(draft.app, draft.sent)
             check_body(draft.sent, allows_loopback=app.callback_loopback)
+            draft.outcome = check_sandbox(draft.app, draft.sent)
         except DagmasterError as error:
             invalid[position] = error
     if any(needs_platform(draft.sent) for draft in drafts):

@@ -259,9 +259,9 @@ class ServerService:
                 )
             )
             application = replace(
-                application, storage=make_storage(self._settings), sample_result=_sample_result
                 application,
                 storage=make_storage(self._settings),
+                sample_result=_sample_result,
                 callback_loopback=self._is_dev or self._settings.callback_loopback,
             )
             workers = PostgresRemoteWorkers(self._config)
@@ -277,19 +277,6 @@ class ServerService:
                 callbacks=callbacks,
                 keys=keys,
                 admin=admin,
-                remote_tasks=RemoteTasks(
-                    workers,
-                    application.blobs,
-                    secret,
-                    self._settings.worker_lease_seconds,
-                    WorkerQuotas(
-                        workers=self._settings.workers_per_key,
-                        queues=self._settings.queues_per_key,
-                        handlers=self._settings.handlers_per_key,
-                    ),
-                    vault=application.vault,
-                    shipped=shipped_names(),
-                ),
                 remote_tasks=self._remote_tasks(workers, application),
                 tokens=tokens,
                 processes=processes,
@@ -329,6 +316,7 @@ class ServerService:
                 handlers=settings.handlers_per_key,
             ),
             vault=application.vault,
+            shipped=shipped_names(),
         )
 
     def stop(self) -> None:

@@ -33,9 +33,8 @@ UNAVAILABLE: Final = OUTCOMES[Category.UNAVAILABLE].exit_code
 INTERRUPTED: Final = 130
 
 REMOTE: Final = frozenset(
-    {"changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "platforms", "requests"}
-    | {"submit", "workflows"}
-    {"callbacks", "changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "submit", "workflows"}
+    {"callbacks", "changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "platforms"}
+    | {"requests", "submit", "workflows"}
 )
 """The commands that can ask a server instead of a database."""
 _PRODUCT_COMMANDS: Final = {

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 # The newest version. A test compares it with the migration files.
 HEAD: Final = "0017"
-HEAD: Final = "0015"
 COMPATIBLE_FROM: Final = "0002"
 """The oldest version whose code can use the newest schema. A test compares it with what the schema says."""
 ANSWER_SECONDS: Final = 3.0
