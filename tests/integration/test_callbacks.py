@@ -178,19 +178,15 @@ def test_what_a_sandbox_plays_is_told_at_its_time_and_once(dsn):
     async def test(world: CallbackWorld) -> None:
         sql = (
             "INSERT INTO dag_api_requests (request_id, actor, workflow_id, payload, body_hash, state, sandbox, callback_url)"
-            " VALUES (gen_random_uuid(), 'k', 'w', '{}', 'h', 'sandbox', '{}', 'https://a.example.com/r') RETURNING request_id::text"
+            " VALUES (gen_random_uuid(), 'k', 'w', '{}', 'h', 'sandbox', $1, 'https://a.example.com/r')"
+            " RETURNING request_id::text"
         )
-        request = str(await world.connection.fetchval(sql))
-        play = "SELECT dag_enqueue_callback($1::text::uuid, $2, clock() + make_interval(secs => $3), $4)"
-        for state, seconds, reason in (("running", 0.0, None), ("failed", 3600.0, "failed")):
-            assert await world.connection.fetchval(play, request, state, seconds, reason) is not None
-            assert await world.connection.fetchval(play, request, state, seconds, reason) is None
-        assert (
-            await world.connection.fetchval(
-                play, "0b6ff54c-5b7c-4a4c-9e0c-6d2f1f6f3a11", "running", 0.0, None
-            )
-            is None
-        )
+        played = '{"starts_after": 0, "ends_after": 3600, "outcome": "failed", "reason": "failed"}'
+        request = str(await world.connection.fetchval(sql, played))
+        assert await world.stored() == [(request, 1, "running", None), (request, 1, "failed", "failed")]
+        again = "SELECT dag_enqueue_callback($1::text::uuid, 'failed', clock(), 'failed')"
+        for request_id in (request, "0b6ff54c-5b7c-4a4c-9e0c-6d2f1f6f3a11"):
+            assert await world.connection.fetchval(again, request_id) is None
         async with world.relaying():
             await world.receiver.until(1)
             await world.until("SELECT count(*) = 1 FROM dag_callbacks WHERE delivered_at IS NOT NULL")
