@@ -6,10 +6,10 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.views.callbacks import NewSigningSecretView
-from dagmaster.errors import SigningSecretNotFound, SigningSecretsInUse
+from dagmaster.errors import QueryInvalid, SigningSecretNotFound, SigningSecretsInUse
 from dagmaster.ports.callbacks import NewSecret
 from dagmaster.ports.signing_secrets import seal_secret
-from dagmaster.ports.tenants import DEFAULT_TENANT, is_tenant
+from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.records.callbacks import SecretKind, SigningSecretRecord
 from dagmaster.webhook_signatures import HMAC_BYTES, KEY_BYTES, new_hmac_secret, new_key_pair
 
@@ -31,15 +31,15 @@ async def create_signing_secret(
     overlap_hours: float = DEFAULT_OVERLAP_HOURS,
 ) -> NewSigningSecretView:
     """Create a secret, and show it once. The one that it replaces signs as well for some more hours."""
-    if not is_tenant(tenant):
-        raise SigningSecretNotFound(f"{tenant[:60]!r} is not the name of a tenant")
     new, secret = await _make(callbacks, kind, tenant, origin.actor)
     entry = origin.entry(
         "signing_secret.create", "signing_secret", new.secret_id, {"tenant": tenant, "kind": kind.value}
     )
     record = await callbacks.store.add_secret(new, overlap_seconds=overlap_hours * 3_600, audit=[entry])
     if record is None:
-        raise SigningSecretsInUse
+        if any(one.kind is kind for one in await callbacks.store.secrets(tenant)):
+            raise SigningSecretsInUse
+        raise QueryInvalid(f"there is no tenant {tenant[:60]!r}", field="tenant")
     return NewSigningSecretView.of(record, secret=secret if kind is SecretKind.HMAC else None)
 
 

@@ -18,13 +18,14 @@ from dagmaster.application.signing_secrets import (
     list_signing_secrets,
     revoke_signing_secret,
 )
+from dagmaster.errors import KeyNarrowed
 from dagmaster.http.page_links import PageAnswer
 from dagmaster.http.parameters import Cursor, Limit, Time, parse_optional_time
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import OpenedCallbacks, Origin
+from dagmaster.http.services import Caller, OpenedCallbacks, Origin
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.callbacks import CallbackFilter
-from dagmaster.ports.tenants import DEFAULT_TENANT, MAX_TENANT
+from dagmaster.ports.tenants import ALL_TENANTS, MAX_TENANT
 from dagmaster.records.callbacks import DeliveryStatus, SecretKind
 
 routes = Routes("callbacks")
@@ -51,7 +52,7 @@ class SecretBody(Body):
     """A signing secret to create."""
 
     kind: Literal["hmac", "ed25519"] = "hmac"
-    tenant: str = Field(default=DEFAULT_TENANT, max_length=MAX_TENANT)
+    tenant: str | None = Field(default=None, max_length=MAX_TENANT, description="Default: your own.")
     overlap_hours: float = Field(
         default=DEFAULT_OVERLAP_HOURS,
         ge=0,
@@ -133,11 +134,15 @@ async def secrets(callbacks: OpenedCallbacks, tenant: Tenant = None) -> JSONResp
 
 
 @routes.post("/callbacks/secrets", Scope.ADMIN, "NewSigningSecretView", 201)
-async def create_secret(callbacks: OpenedCallbacks, origin: Origin, body: SecretBody) -> JSONResponse:
+async def create_secret(
+    callbacks: OpenedCallbacks, origin: Origin, caller: Caller, body: SecretBody
+) -> JSONResponse:
     """Create a signing secret. It is shown only in this answer; the one before it signs on for a while."""
-    kind = SecretKind(body.kind)
+    kind, tenant = SecretKind(body.kind), body.tenant or caller.tenant
+    if caller.sees not in {ALL_TENANTS, tenant}:
+        raise KeyNarrowed("this key makes signing secrets of its own tenant alone")
     view = await create_signing_secret(
-        callbacks, kind, origin=origin, tenant=body.tenant, overlap_hours=body.overlap_hours
+        callbacks, kind, origin=origin, tenant=tenant, overlap_hours=body.overlap_hours
     )
     return JSONResponse(view.to_dict(), 201, headers=NO_STORE)
 

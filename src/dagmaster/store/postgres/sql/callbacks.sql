@@ -109,7 +109,7 @@ ORDER BY tenant, created_at DESC, secret_id
 SELECT pg_advisory_xact_lock(hashtextextended('dagmaster.signing_secrets.' || :tenant, 0))
 
 -- name: add_secret
--- Store a secret, unless too many of its kind are active; the active ones expire at the end of an overlap.
+-- Store a secret, unless too many of its kind are active, or there is no such tenant; the active ones expire after an overlap.
 WITH active AS MATERIALIZED (
     SELECT s.secret_id FROM dag_signing_secrets s
     WHERE s.tenant = :tenant AND s.kind = :kind AND s.revoked_at IS NULL AND (s.expires_at IS NULL OR s.expires_at > clock())
@@ -118,7 +118,7 @@ changed AS (
     INSERT INTO dag_signing_secrets (secret_id, tenant, kind, sealed, public_key, key_set, created_by)
     SELECT :secret_id, :tenant, :kind, :sealed::text::json, :public_key,
            coalesce((SELECT k.key_set FROM dag_signing_secrets k WHERE k.tenant = :tenant LIMIT 1), gen_random_uuid()), :created_by
-    WHERE (SELECT count(*) FROM active) < :max_secrets
+    WHERE (SELECT count(*) FROM active) < :max_secrets AND EXISTS (SELECT FROM dag_tenants t WHERE t.name = :tenant)
     RETURNING *
 ),
 expiring AS (
