@@ -31,6 +31,7 @@ PARTS = {
     "runtime": "`dagmaster dev`: start, idle, memory, chains, fan-outs, small jobs (5 min)",
     "http": "the HTTP API against the direct path, lists of a million jobs, streams, metrics (15 min)",
     "gateway": "submits through a gateway against the API, the status of a million requests (6 min)",
+    "callbacks": "callbacks: lost and repeated ones over kills, a dead endpoint, the cost of a turn (3 min)",
     "ui": "the web page in Chromium: graphs of 5,000 nodes, commit to pixels, timelines, a log of 100 MB (8 min)",
     "raster": "COGs of large rasters against GDAL's COG driver (10 min)",
     "vector": "polygons into PostGIS against a bare COPY (1 min; needs PostGIS)",

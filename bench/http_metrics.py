@@ -17,6 +17,7 @@ import httpx
 from bench.dev_stack import connect, folder
 from bench.rows import Row
 from dagmaster.application.api_keys import create_key
+from dagmaster.application.callbacks import Callbacks
 from dagmaster.application.database_admin import rebuild_metrics
 from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.bootstrap import open_application
@@ -30,6 +31,7 @@ from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.settings import Settings
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
+from dagmaster.store.memory.callback_store import MemoryCallbackStore
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 from dagmaster.store.memory.tenant_store import MemoryTenantStore
@@ -115,6 +117,7 @@ async def _measure(dsn: str, jobs: int) -> list[Row]:
         services = HttpServices(
             application=application,
             keys=MemoryApiKeyStore(),
+            callbacks=Callbacks(MemoryCallbackStore(), application.vault),
             admin=admin,
             tenants=MemoryTenantStore(),
             remote_tasks=RemoteTasks(

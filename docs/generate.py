@@ -15,6 +15,7 @@ import pyogrio
 
 import dagmaster
 from dagmaster import session
+from dagmaster.application.callbacks import Callbacks
 from dagmaster.application.context import Application
 from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.remote_tasks import RemoteTasks
@@ -52,6 +53,7 @@ from dagmaster.settings import GROUPS, Settings
 from dagmaster.settings.aliases import ALIASES, Alias
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
+from dagmaster.store.memory.callback_store import MemoryCallbackStore
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.database_admin import MemoryInvariantAuditor, MemoryMetricRebuilder
@@ -113,6 +115,7 @@ def _openapi() -> dict[str, Any]:
     services = HttpServices(
         application=application,
         keys=MemoryApiKeyStore(),
+        callbacks=Callbacks(MemoryCallbackStore(), application.vault),
         admin=DatabaseAdmin(
             schema=MemorySchemaAdmin(),
             auditor=MemoryInvariantAuditor(database),

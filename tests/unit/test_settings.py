@@ -157,7 +157,7 @@ def test_all_wrong_settings_are_reported_at_once_each_with_its_variable(environm
         ("DAGMASTER_LOG_FORMAT", "xml", "must be text or json, not 'xml'."),
         ("DAGMASTER_ADMIN_KEY", "short", "must have at least 32 characters."),
         ("DAGMASTER_LOG_LEVEL", "loud", "must be debug, info, warning or error, not 'loud'."),
-        ("RUN_MODE", "cron", "must be orchestrator, worker, server or gateway, not 'cron'."),
+        ("RUN_MODE", "cron", "must be orchestrator, worker, server, gateway or relay, not 'cron'."),
         ("DAGMASTER_RASTER_TILE_SIZE", "100", "must be a multiple of 16, not '100'."),
         (
             "DAGMASTER_VECTOR_TARGET_CRS",

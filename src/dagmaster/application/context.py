@@ -47,6 +47,8 @@ class Application:
     """The queue of tasks that name none, and whose handlers name none."""
     vault: SecretVault = field(default_factory=ClosedVault)
     """Encrypts and decrypts secret inputs."""
+    callback_loopback: bool = False
+    """Whether callbacks may go to this machine, and without TLS there."""
     limits: DefaultLimits | None = None
     """The operator's limits of tasks that name none, as explanations show them."""
     checks: Checks = field(default_factory=LocalChecks, compare=False, repr=False)

@@ -60,6 +60,7 @@ class CursorKind(StrEnum):
     GRAPH_TASKS = "graph_tasks"
     REQUESTS = "requests"
     GRAPH_DEPENDENCIES = "graph_dependencies"
+    CALLBACKS = "callbacks"
 
 
 _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
@@ -89,6 +90,7 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
     CursorKind.GRAPH_TASKS: (int,),
     CursorKind.REQUESTS: (float, str),
     CursorKind.GRAPH_DEPENDENCIES: (int,),
+    CursorKind.CALLBACKS: (int,),
 }
 """The types of the parts of a position."""
 

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.application.callback_addresses import check_callback_url
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, await_command, check_sender
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.submission import (
@@ -55,6 +56,7 @@ class GraphJobRequest(JobOptions):
 
 async def submit_graph(app: Application, request: GraphJobRequest) -> SubmitResult:
     """Store a job with all nodes of its graph, or nothing; raise `NodesRejected` if they make no graph."""
+    check_callback_url(app, request.callback_url)
     graph = python_graph()
     _check_known(graph, request.part.known.values())
     rows = await app.graphs.run(check_part, request.part)

@@ -13,14 +13,14 @@ import hmac
 import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from dagmaster.engine.expressions.secret_parts import REDACTED
-from dagmaster.errors import Problem, RequestInvalid
+from dagmaster.errors import CallbackUrlInvalid, Problem, RequestInvalid
+from dagmaster.ports.callback_urls import parse_callback_url
 from dagmaster.ports.job_filter import MAX_WORKFLOW_ID
 from dagmaster.ports.job_options import MAX_KEY, MAX_PRIORITY
 from dagmaster.ports.secret_vault import InputOwner, read_sealed
-from dagmaster.records.requests import MAX_CALLBACK_URL, MAX_LABEL, MAX_PLATFORM_ID
+from dagmaster.records.requests import MAX_LABEL, MAX_PLATFORM_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -153,14 +153,18 @@ async def _slow_digest(body: RequestBody, salt: str) -> str:
 # ── The form of a body ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def check_body(body: RequestBody) -> None:
-    """Raise `RequestInvalid` with every field whose form is wrong. Such a request is not stored."""
-    problems = [Problem(message=message, path=path) for path, message in _mistakes(body)]
+def check_body(body: RequestBody, *, allows_loopback: bool = False) -> None:
+    """Raise `RequestInvalid` with every field whose form is wrong. Such a request is not stored.
+
+    `allows_loopback`: callbacks may go to this machine.
+    """
+    mistakes = _mistakes(body, allows_loopback=allows_loopback)
+    problems = [Problem(message=message, path=path) for path, message in mistakes]
     if problems:
         raise RequestInvalid(problems)
 
 
-def _mistakes(body: RequestBody) -> Iterator[tuple[str, str]]:
+def _mistakes(body: RequestBody, *, allows_loopback: bool) -> Iterator[tuple[str, str]]:
     texts = (
         ("workflow_id", body.workflow_id, 1, MAX_WORKFLOW_ID),
         ("submitted_by", body.submitted_by, 0, MAX_LABEL),
@@ -175,25 +179,21 @@ def _mistakes(body: RequestBody) -> Iterator[tuple[str, str]]:
         yield "priority", f"a whole number from 0 to {MAX_PRIORITY}, which is the most urgent"
     if body.request_id is not None and not _UUID.fullmatch(body.request_id):
         yield "request_id", "a UUID as 123e4567-e89b-42d3-a456-426614174000"
-    if body.callback_url is not None and not is_callback_url(body.callback_url):
-        yield (
-            "callback_url",
-            f"an https address with a host, without a login, of at most {MAX_CALLBACK_URL} characters",
-        )
+    if body.callback_url is not None and (
+        problem := _callback_problem(body.callback_url, allows_loopback=allows_loopback)
+    ):
+        yield "callback_url", problem
     if len(body.fields) > MAX_FIELDS:
         yield "fields", f"at most {MAX_FIELDS} fields of a platform"
 
 
-def is_callback_url(url: object) -> bool:
-    """Return whether an address has the form of one that can be called; the relay checks where it leads."""
-    if not _is_text(url, 1, MAX_CALLBACK_URL):
-        return False
+def _callback_problem(url: object, *, allows_loopback: bool) -> str:
+    """Return why callbacks may not have an address; empty: they may. The relay checks where it leads."""
     try:
-        parts = urlsplit(str(url))
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    return is_valid and parts.username is None and parts.password is None and " " not in str(url)
+        parse_callback_url(str(url), allows_loopback=allows_loopback)
+    except CallbackUrlInvalid as error:
+        return str(error)
+    return ""
 
 
 def _is_text(text: object, shortest: int, longest: int) -> bool:

@@ -184,7 +184,7 @@ async def _make_all(app: Application, drafts: Sequence[_Draft]) -> list[_Ready |
     invalid: dict[int, Exception] = {}
     for position, draft in enumerate(drafts):
         try:
-            check_body(draft.sent)
+            check_body(draft.sent, allows_loopback=app.callback_loopback)
             draft.outcome = check_sandbox(draft.app, draft.sent)
         except DagmasterError as error:
             invalid[position] = error
@@ -212,7 +212,7 @@ async def _translate_all(app: Application, drafts: Sequence[_Draft]) -> None:
         if needs_platform(draft.sent):
             try:
                 draft.body, draft.sources = translate(draft.sent, platforms)
-                check_body(draft.body)
+                check_body(draft.body, allows_loopback=app.callback_loopback)
             except DagmasterError as error:
                 draft.problem = error
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.application.views.secret_keys import SecretKeysView, SecretKeyView
 from dagmaster.errors import SecretUnreadable
 from dagmaster.ports.secret_vault import InputOwner, read_sealed
+from dagmaster.ports.signing_secrets import NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -51,6 +52,7 @@ async def check_keys(keys: SecretKeys) -> SecretKeysView:
                 is_here=key_id in own,
                 jobs=counts["job", key_id],
                 tasks=counts["task", key_id],
+                signing_secrets=counts["signing_secret", key_id],
             )
             for key_id in known
         ),
@@ -76,11 +78,13 @@ async def rotate_keys(keys: SecretKeys, *, is_lost: bool = False) -> SecretKeysV
             continue
         if kind == "job":
             await keys.admin.rewrite_job(row, json.dumps(renewed))
+        elif kind == "signing_secret":
+            await keys.admin.rewrite_signing_secret(row, json.dumps(renewed[NAME]))
         else:
             await keys.admin.rewrite_task(row, json.dumps({**json.loads(row.text), "inputs": renewed}))
     view = await check_keys(keys)
     for key in view.keys:
-        if not (key.is_current or key.jobs or key.tasks):
+        if not (key.is_current or key.is_needed):
             await keys.admin.forget(key.key_id)
     return view
 
@@ -88,15 +92,22 @@ async def rotate_keys(keys: SecretKeys, *, is_lost: bool = False) -> SecretKeysV
 async def _rows(admin: SecretKeyAdmin) -> AsyncIterator[tuple[str, StoredSecrets, Mapping[str, Any]]]:
     """Yield every row with secret inputs: its kind, the row, and its inputs.
 
-    Tasks come last: turns make them of jobs.
+    Tasks come after jobs: turns make them of these.
     """
-    for kind, read in (("job", admin.jobs), ("task", admin.tasks)):
+    for kind, read in (("job", admin.jobs), ("task", admin.tasks), ("signing_secret", admin.signing_secrets)):
         after = None
         while rows := await read(after=after, limit=BATCH):
             for row in rows:
                 document = json.loads(row.text)
-                yield kind, row, document if kind == "job" else document["inputs"]
+                yield kind, row, _inputs(kind, document)
             after = rows[-1].id
+
+
+def _inputs(kind: str, document: Any) -> Mapping[str, Any]:
+    if kind == "signing_secret":
+        return {NAME: document}
+    inputs: Mapping[str, Any] = document if kind == "job" else document["inputs"]
+    return inputs
 
 
 def _renewed(vault: KeyVault, row: StoredSecrets, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.application.access import check_workflow
+from dagmaster.application.callback_addresses import check_callback_url
 from dagmaster.application.checks import accept_slowly
 from dagmaster.application.views.results import SubmitOutcome, SubmitResult
 from dagmaster.application.workflow_lookup import find_published_graph
@@ -188,6 +189,7 @@ async def prepare(app: Application, orders: Sequence[Order]) -> list[PreparedJob
         budget = CheckBudget(min(QUICK_STEPS, steps_left))
         try:
             check_workflow(caller, request.workflow_id if request.graph is None else "")
+            check_callback_url(app, request.callback_url)
             graph = request.graph or await published.get(request.workflow_id, request.version)
             job = await submitter.make_job(_of_caller(request, caller), graph, budget)
             for stored in () if request.graph is None else (request.graph, *request.child_graphs):

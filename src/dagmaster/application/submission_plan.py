@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.access import check_workflow
+from dagmaster.application.callback_addresses import check_callback_url
 from dagmaster.application.checks import accept_inputs_apart
 from dagmaster.application.node_lookup import dependencies_of, describe_action
 from dagmaster.application.secret_inputs import JobRedactor
@@ -40,6 +41,7 @@ async def plan_submission(app: Application, request: JobRequest) -> SubmissionPl
     check_workflow(app.caller, request.workflow_id if request.graph is None else "")
     graph = request.graph or await find_published_graph(app, request.workflow_id, request.version)
     check_options(request)
+    check_callback_url(app, request.callback_url)
     inputs = await accept_inputs_apart(app.checks, graph, request.values_for(graph))
     job = await dry_run_job(
         app.results,

@@ -64,6 +64,7 @@ class ClientSettings:
     allowed_env: tuple[str, ...] = ()
     secrets_key: PlainSecret | None = field(default=None, repr=False)
     secrets_key_file: Path | None = field(default=None, repr=False)
+    callback_loopback: bool = False
     otlp_endpoint: str | None = None
     application_insights: PlainSecret | None = None
 

@@ -9,13 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from dagmaster.bootstrap import (
-    ensure_schema,
-    large_outputs,
-    secret,
-    wire_application,
-)
+from dagmaster.bootstrap import ensure_schema, large_outputs, secret, wire_application
 from dagmaster.bootstrap.access import allowed_hosts, make_rate_limiter, make_token_verifier
+from dagmaster.bootstrap.callbacks import open_callbacks
 from dagmaster.bootstrap.database_admin import open_database_admin
 from dagmaster.bootstrap.serving import serving_config
 from dagmaster.bootstrap.shipped_handlers import shipped_names
@@ -258,7 +254,10 @@ class ServerService:
                 )
             )
             application = replace(
-                application, storage=make_storage(self._settings), sample_result=_sample_result
+                application,
+                storage=make_storage(self._settings),
+                sample_result=_sample_result,
+                callback_loopback=self._is_dev or self._settings.callback_loopback,
             )
             workers = PostgresRemoteWorkers(config)
             stack.push_async_callback(workers.close)
@@ -267,8 +266,10 @@ class ServerService:
                 stack.push_async_callback(tokens.close)
             processes = CheckProcesses()
             stack.callback(processes.close)
+            callbacks = await stack.enter_async_context(open_callbacks(config, self._settings))
             services = HttpServices(
                 application=application,
+                callbacks=callbacks,
                 keys=keys.for_tenant(ALL_TENANTS),
                 admin=admin,
                 tenants=tenants.for_tenant(ALL_TENANTS),
@@ -295,6 +296,25 @@ class ServerService:
             self._server.on_stop = services.remote_tasks.stop
             if not self._is_stopped:
                 await self._server.run_until_stopped()
+
+    def _remote_tasks(self, workers: RemoteWorkers, application: Application) -> RemoteTasks:
+        from dagmaster.application.remote_tasks import RemoteTasks
+        from dagmaster.application.worker_admission import WorkerQuotas
+
+        settings = self._settings
+        return RemoteTasks(
+            workers,
+            application.blobs,
+            secret,
+            settings.worker_lease_seconds,
+            WorkerQuotas(
+                workers=settings.workers_per_key,
+                queues=settings.queues_per_key,
+                handlers=settings.handlers_per_key,
+            ),
+            vault=application.vault,
+            shipped=shipped_names(),
+        )
 
     def stop(self) -> None:
         """Finish the requests that run, and end."""

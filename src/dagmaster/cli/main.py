@@ -33,8 +33,8 @@ UNAVAILABLE: Final = OUTCOMES[Category.UNAVAILABLE].exit_code
 INTERRUPTED: Final = 130
 
 REMOTE: Final = frozenset(
-    {"changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "platforms", "requests"}
-    | {"submit", "tenants", "workflows"}
+    {"callbacks", "changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "platforms"}
+    | {"requests", "submit", "tenants", "workflows"}
 )
 """The commands that can ask a server instead of a database."""
 _PRODUCT_COMMANDS: Final = {
@@ -51,7 +51,8 @@ LOCAL_REASONS: Final = {
     "secrets-key": "Its keys are on this machine, and never sent. Run it where the database can be reached",
     "storm": "It simulates a workflow in this process, and asks no database either",
     **dict.fromkeys(
-        ("dev", "gateway", "orchestrator", "serve", "server", "worker"), "It starts services of this machine"
+        ("dev", "gateway", "orchestrator", "relay", "serve", "server", "worker"),
+        "It starts services of this machine",
     ),
 }
 """Why a command asks no server."""
@@ -143,6 +144,11 @@ class LazyGroup(CommandGroup):
         ),
         "server": ("dagmaster.cli.commands.server:server", "Run the HTTP API."),
         "gateway": ("dagmaster.cli.commands.gateway:gateway", "Run a gateway: what partners call."),
+        "relay": ("dagmaster.cli.commands.relay:relay", "Deliver callbacks."),
+        "callbacks": (
+            "dagmaster.cli.commands.callbacks:callbacks",
+            "List callbacks, send them again, pause endpoints, and make signing secrets.",
+        ),
         "tenants": (
             "dagmaster.cli.commands.tenants:tenants",
             "Create, list and change tenants: teams that do not see each other.",

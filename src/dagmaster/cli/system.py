@@ -38,6 +38,7 @@ class Part(Enum):
     TENANTS = auto()
     CHANGES = auto()
     """The audit trail."""
+    CALLBACKS = auto()
     DATABASE = auto()
     """Administration of the database, whatever its schema is."""
 
@@ -183,6 +184,13 @@ class DatabaseSession:
 
                 async with open_audit_trail(self.config, self.settings) as trail:
                     yield trail
+            case Part.CALLBACKS:
+                from dagmaster.bootstrap import ensure_schema
+                from dagmaster.bootstrap.callbacks import open_callbacks
+
+                await ensure_schema(self.config, migrate=migrate)
+                async with open_callbacks(self.config, self.settings) as callbacks:
+                    yield callbacks
             case Part.DATABASE:
                 outputs = large_outputs(self.settings, blob_directory(self.settings, self.data_dir))
                 async with open_database_admin(self.config, self.settings, outputs) as admin:

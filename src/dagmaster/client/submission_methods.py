@@ -59,7 +59,7 @@ class SubmissionMethods:
     connection: Connection
 
     @method
-    async def submit(
+    async def submit(  # noqa: PLR0913 - the options of a submit
         self,
         workflow_id: str,
         inputs: Mapping[str, JsonValue] | None = None,
@@ -70,6 +70,7 @@ class SubmissionMethods:
         idempotency_key: str | None = None,
         correlation_id: str | None = None,
         submitter_label: str | None = None,
+        callback_url: str | None = None,
     ) -> SubmitResult:
         """Submit a job of a published workflow."""
         from dagmaster.application.submission import JobRequest
@@ -84,6 +85,7 @@ class SubmissionMethods:
                 idempotency_key=idempotency_key,
                 correlation_id=correlation_id,
                 submitter_label=submitter_label,
+                callback_url=callback_url,
             )
         )
 

@@ -35,6 +35,7 @@ from dagmaster.application.views import (
     WorkflowMetricsReport,
     WorkflowRecord,
 )
+from dagmaster.client.callback_methods import CallbackMethods
 from dagmaster.client.methods import Request, get, post, returns, returns_list, returns_page
 from dagmaster.ports.tenants import DEFAULT_TENANT
 
@@ -53,7 +54,7 @@ ADMIN_SECONDS: Final = 600.0
 """How long a migration, a batch of an audit or the start of a rebuild may take."""
 
 
-class SystemMethods:
+class SystemMethods(CallbackMethods):
     """What can be asked about everything but jobs."""
 
     connection: Connection

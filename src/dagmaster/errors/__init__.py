@@ -14,6 +14,11 @@ from dagmaster.errors.base import Category as Category
 from dagmaster.errors.base import DagmasterError as DagmasterError
 from dagmaster.errors.base import Problem as Problem
 from dagmaster.errors.base import ProblemsError
+from dagmaster.errors.of_callbacks import CallbackNotFound as CallbackNotFound
+from dagmaster.errors.of_callbacks import CallbackUrlInvalid as CallbackUrlInvalid
+from dagmaster.errors.of_callbacks import EndpointNotFound as EndpointNotFound
+from dagmaster.errors.of_callbacks import SigningSecretNotFound as SigningSecretNotFound
+from dagmaster.errors.of_callbacks import SigningSecretsInUse as SigningSecretsInUse
 from dagmaster.errors.of_handlers import EntrypointInvalid as EntrypointInvalid
 from dagmaster.errors.of_handlers import HandlerInvalid as HandlerInvalid
 from dagmaster.errors.of_handlers import HandlerNotFound as HandlerNotFound
@@ -21,6 +26,9 @@ from dagmaster.errors.of_handlers import HandlerTrustRejected as HandlerTrustRej
 from dagmaster.errors.of_handlers import PermanentError as PermanentError
 from dagmaster.errors.of_handlers import ServicesNotFound as ServicesNotFound
 from dagmaster.errors.of_handlers import invalid_input as invalid_input
+from dagmaster.errors.of_secrets import SecretsKeyMissing as SecretsKeyMissing
+from dagmaster.errors.of_secrets import SecretsKeyWrong as SecretsKeyWrong
+from dagmaster.errors.of_secrets import SecretUnreadable as SecretUnreadable
 from dagmaster.errors.of_workflows import WorkflowChanged as WorkflowChanged
 from dagmaster.errors.of_workflows import WorkflowEditRejected as WorkflowEditRejected
 from dagmaster.errors.of_workflows import WorkflowNotFound as WorkflowNotFound
@@ -94,27 +102,6 @@ class NodesRejected(DagmasterError):
         super().__init__(message)
         self.nodes = tuple(nodes)
         """The ids of the nodes that are to blame, if they are known."""
-
-
-class SecretsKeyMissing(DagmasterError):
-    """Secret inputs are encrypted, and this process has no key: set DAGMASTER_SECRETS_KEY(_FILE)."""
-
-    code = "secrets_key_missing"
-    category = Category.CONFLICT
-
-
-class SecretsKeyWrong(DagmasterError):
-    """The key for secret inputs is not the one of this database."""
-
-    code = "secrets_key_wrong"
-    category = Category.CONFLICT
-
-
-class SecretUnreadable(DagmasterError):
-    """The value of a secret input cannot be decrypted."""
-
-    code = "secret_unreadable"
-    category = Category.CONFLICT
 
 
 class InputsInvalid(ProblemsError):

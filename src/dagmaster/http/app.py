@@ -11,6 +11,7 @@ from dagmaster.http import health, job_socket, openapi, problems, prometheus
 from dagmaster.http.access_log import AccessLog
 from dagmaster.http.api import (
     admin,
+    callbacks,
     control,
     definitions,
     events,
@@ -61,6 +62,7 @@ GROUPS: Final = (
     handlers.routes,
     admin.routes,
     tenants.routes,
+    callbacks.routes,
 )
 
 
@@ -93,6 +95,7 @@ def create_app(services: HttpServices, *extensions: Extension) -> FastAPI:
     for group in GROUPS:
         app.include_router(group.router, prefix=API)
     app.include_router(health.routes.router)
+    app.include_router(callbacks.keys_routes.router)
     app.include_router(job_socket.router)
     app.include_router(prometheus.routes.router)
     app.add_route("/openapi.json", _openapi)
@@ -117,7 +120,13 @@ def route_scopes() -> dict[tuple[str, str], Scope | None]:
     scopes = {
         (method, API + path): scope for group in GROUPS for (method, path), scope in group.scopes.items()
     }
-    return scopes | health.routes.scopes | prometheus.routes.scopes | job_socket.SCOPES
+    return (
+        scopes
+        | health.routes.scopes
+        | callbacks.keys_routes.scopes
+        | prometheus.routes.scopes
+        | job_socket.SCOPES
+    )
 
 
 def route_reaches() -> dict[tuple[str, str], Reach]:
@@ -125,7 +134,13 @@ def route_reaches() -> dict[tuple[str, str], Reach]:
     reaches = {
         (method, API + path): reach for group in GROUPS for (method, path), reach in group.reaches.items()
     }
-    return reaches | health.routes.reaches | prometheus.routes.reaches | job_socket.REACHES
+    return (
+        reaches
+        | health.routes.reaches
+        | callbacks.keys_routes.reaches
+        | prometheus.routes.reaches
+        | job_socket.REACHES
+    )
 
 
 class Api(FastAPI):

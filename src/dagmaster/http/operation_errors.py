@@ -20,6 +20,8 @@ from dagmaster.errors import (
     ApproverNotAllowed,
     BlobNotFound,
     BrowserSessionNotFound,
+    CallbackNotFound,
+    CallbackUrlInvalid,
     CheckLimitExceeded,
     ChecksBusy,
     CommandInvalid,
@@ -28,6 +30,7 @@ from dagmaster.errors import (
     DagmasterError,
     DatabaseUnavailable,
     DrainRejected,
+    EndpointNotFound,
     EvaluationFailed,
     GraphNotFound,
     HandlerInvalid,
@@ -68,6 +71,8 @@ from dagmaster.errors import (
     SecretUnreadable,
     ServiceNotFound,
     SignalNotExpected,
+    SigningSecretNotFound,
+    SigningSecretsInUse,
     StreamLimitExceeded,
     SubmissionRejected,
     TenantExists,
@@ -103,6 +108,7 @@ _OF_SECRETS: Final[Errors] = (SecretsKeyMissing, SecretsKeyWrong, SecretUnreadab
 _OF_SUBMITS: Final[Errors] = (
     JobQuotaExceeded,
     SubmissionRejected,
+    CallbackUrlInvalid,
     InputsInvalid,
     WorkflowNotFound,
     IdempotencyConflict,
@@ -113,6 +119,7 @@ _OF_SUBMITS: Final[Errors] = (
 _OF_TEXTS: Final[Errors] = (WorkflowInvalid, CheckLimitExceeded, ChecksBusy)
 _OF_COMMANDS: Final[Errors] = (CommandInvalid, JobFinished)
 _OF_ANSWERS: Final[Errors] = (NodeNotFound, ApprovalNotPending, ApproverNotAllowed)
+_OF_SIGNING: Final[Errors] = (SigningSecretsInUse, SigningSecretNotFound, SecretsKeyMissing, SecretsKeyWrong)
 _OF_REPORTS: Final[Errors] = (WorkerExpired, LeaseLost)
 _OF_RETRIES: Final[Errors] = (NodeNotFound, NodeNotRetriable, CommandRejected)
 
@@ -126,6 +133,8 @@ ERRORS_OF_PARTS: Final[Mapping[str, Errors]] = {
     "{session_id}": (BrowserSessionNotFound,),
     "{service_id}": (ServiceNotFound, QueryInvalid),
     "{worker_id}": (WorkerExpired,),
+    "{callback_id}": (CallbackNotFound,),
+    "{secret_id}": (SigningSecretNotFound,),
     "handlers/{name}": (HandlerNotFound,),
     "tenants/{name}": (TenantNotFound,),
     "{request_id}": (RequestNotFound,),
@@ -169,6 +178,10 @@ ERRORS_OF_PARTS: Final[Mapping[str, Errors]] = {
     "{name}/test": (WorkflowInvalid, *_OF_SUBMITS),
     "trust": (HandlerTrustRejected,),
     "distrust": (HandlerTrustRejected,),
+    "POST callbacks/endpoints/pause": (EndpointNotFound,),
+    "POST callbacks/endpoints/resume": (EndpointNotFound,),
+    "POST callbacks/replay": (QueryInvalid,),
+    "POST callbacks/secrets": _OF_SIGNING,
     "POST keys": (ApiKeyInvalid, TenantNotFound),
     "POST tenants": (TenantInvalid, TenantExists),
     "POST tenants/{name}": (TenantInvalid,),

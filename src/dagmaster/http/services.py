@@ -12,6 +12,7 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import Request
 
+from dagmaster.application.callbacks import Callbacks
 from dagmaster.application.context import Application
 from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.fleet_monitor import FleetMonitor
@@ -40,6 +41,7 @@ class HttpServices:
     admin: DatabaseAdmin
     tenants: TenantStore
     remote_tasks: RemoteTasks
+    callbacks: Callbacks
     tokens: TokenVerifier | None = None
     """Without it, only keys are accepted."""
     rate_limiter: RateLimiter | None = None
@@ -104,6 +106,11 @@ async def database_admin(request: Request) -> DatabaseAdmin:
     return _services(request).admin
 
 
+async def callbacks_of(request: Request) -> Callbacks:
+    """Return the callbacks that the caller sees."""
+    return _services(request).callbacks.for_tenant(_caller(request).sees)
+
+
 async def services(request: Request) -> HttpServices:
     return _services(request)
 
@@ -151,6 +158,7 @@ def _origin(request: Request) -> ChangeOrigin:
 
 
 Admin = Annotated[DatabaseAdmin, Depends(database_admin)]
+OpenedCallbacks = Annotated[Callbacks, Depends(callbacks_of)]
 Services = Annotated[HttpServices, Depends(services)]
 App = Annotated[Application, Depends(application)]
 Caller = Annotated[CallerRecord, Depends(caller)]

@@ -31,3 +31,9 @@ WORKER_MEMORY: Final = (
     " its control group, if it has one."
 )
 """What the limit of a worker's memory means."""
+
+CALLBACK_RETRY_SECONDS: Final = (10.0, 60.0, 600.0, 3_600.0, 14_400.0, 28_800.0, 39_600.0)
+"""Eight tries over a day."""
+CALLBACK_PAUSE_DAYS: Final = 3.0
+CALLBACK_RETENTION_DAYS: Final = 30.0
+RESULT_LINK_HOURS: Final = 72.0

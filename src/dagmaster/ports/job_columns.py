@@ -55,6 +55,8 @@ JOB_COLUMNS: Final = (
     JobColumn("submitter_label", "text", _KEPT | Use.SHOW),
     JobColumn("tenant", "text", _KEPT | _READ),
     JobColumn("correlation_id", "text", _KEPT | Use.SHOW),
+    # Not shown, as its query may have a token; a job that continues another one has its address.
+    JobColumn("callback_url", "text", Use.SUBMIT | Use.CLAIM),
     JobColumn("queue", "text", _KEPT | _READ),
     JobColumn("workflows", "json", _KEPT | Use.CLAIM),
     JobColumn("resumed_from", "bigint", _GIVEN | _READ),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from dagmaster.ports.tenants import DEFAULT_TENANT, MAX_TENANT
+from dagmaster.records.requests import MAX_CALLBACK_URL
 
 MAX_KEY: Final = 128
 MAX_NAME: Final = 128
@@ -60,6 +61,13 @@ class JobOptions:
         "Who asked for the job, as a label next to the name of the caller, which stays the submitter.",
         "NAME",
         max_length=MAX_LABEL,
+        min_length=1,
+    )
+    callback_url: str | None = _option(
+        None,
+        "Where to send what becomes of the job, signed: an https address. See `dagmaster callbacks`.",
+        "URL",
+        max_length=MAX_CALLBACK_URL,
         min_length=1,
     )
     submitted_by: str = ""

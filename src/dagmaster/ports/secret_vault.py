@@ -194,7 +194,7 @@ class StoredSecrets(NamedTuple):
     workflow_id: str
     names: frozenset[str]
     text: str
-    """The inputs of a job, or the secrets of a task, as JSON."""
+    """The inputs of a job, the secrets of a task, or one signing secret, as JSON."""
 
 
 class SecretKeyAdmin(SecretKeyRegistry, Protocol):
@@ -211,6 +211,12 @@ class SecretKeyAdmin(SecretKeyRegistry, Protocol):
 
     async def tasks(self, *, after: str | None, limit: int) -> Sequence[StoredSecrets]:
         """Return queued tasks with secrets, oldest first."""
+
+    async def signing_secrets(self, *, after: str | None, limit: int) -> Sequence[StoredSecrets]:
+        """Return the secrets with which callbacks are signed, by their ids."""
+
+    async def rewrite_signing_secret(self, row: StoredSecrets, text: str) -> None:
+        """Replace a signing secret, if it is as it was read."""
 
     async def rewrite_job(self, row: StoredSecrets, text: str) -> None:
         """Replace the inputs of a job, if they are as they were read."""

@@ -25,6 +25,7 @@ from dagmaster.ports.default_settings import (
 )
 from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_RULE, is_queue_name
 from dagmaster.settings.access import AccessSettings
+from dagmaster.settings.callbacks import CallbackSettings
 from dagmaster.settings.database_urls import check_url
 from dagmaster.settings.gateway import GatewaySettings
 from dagmaster.settings.monitoring import MonitoringSettings
@@ -44,7 +45,7 @@ def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
-RunMode = Annotated[Literal["orchestrator", "worker", "server", "gateway"], BeforeValidator(_lower)]
+RunMode = Annotated[Literal["orchestrator", "worker", "server", "gateway", "relay"], BeforeValidator(_lower)]
 Compression = Annotated[Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"], BeforeValidator(_upper)]
 OverviewResampling = Annotated[
     Literal["auto", "nearest", "mode", "average", "bilinear", "cubic", "cubicspline", "lanczos", "rms"],
@@ -111,7 +112,8 @@ class RoutingSettings(BaseModel):
     """Which process runs what."""
 
     run_mode: RunMode | None = Field(
-        default=None, description="What `dagmaster serve` runs: orchestrator, worker, server or gateway."
+        default=None,
+        description="What `dagmaster serve` runs: orchestrator, worker, server, gateway or relay.",
     )
     queues: Names = Field(default=(), description="The queues that a worker serves, comma-separated.")
     default_queue: str | None = Field(
@@ -389,6 +391,7 @@ GROUPS: Final[dict[str, type[BaseModel]]] = {
     "security": SecuritySettings,
     "access": AccessSettings,
     "gateway": GatewaySettings,
+    "callbacks": CallbackSettings,
     "workers": WorkerSettings,
     "monitoring": MonitoringSettings,
     "logs": LogSettings,
@@ -400,6 +403,7 @@ class Settings(
     LogSettings,
     MonitoringSettings,
     WorkerSettings,
+    CallbackSettings,
     GatewaySettings,
     AccessSettings,
     SecuritySettings,

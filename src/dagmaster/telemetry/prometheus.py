@@ -91,6 +91,21 @@ METRICS: Final = {
         ),
         Metric("dagmaster_tasks_created_total", "orchestrator", "Tasks that it dispatched.", ("queue",)),
         Metric("dagmaster_attempts_lost_total", "orchestrator", "Attempts whose worker died.", ("workflow",)),
+        Metric(
+            "dagmaster_callback_attempts_total",
+            "relay",
+            "Attempts to deliver a callback, by what became of it.",
+            ("outcome",),
+        ),
+        Metric(
+            "dagmaster_callback_attempt_seconds", "relay", "How long an attempt took.", (), REQUEST_BUCKETS
+        ),
+        Metric(
+            "dagmaster_callback_endpoints_paused_total",
+            "relay",
+            "Endpoints of callbacks that were paused: they failed for days, or are gone.",
+            ("reason",),
+        ),
         Metric("dagmaster_tasks_completed_total", "worker", "Tasks that completed.", ("handler",)),
         Metric("dagmaster_tasks_failed_total", "worker", "Tasks that failed.", ("handler",)),
         Metric(

@@ -67,6 +67,7 @@ NAVIGATION: Final = (
     NavigationItem("/ui/queues", "Queues", "stack", "Run", keys="g q"),
     NavigationItem("/ui/nodes", "Nodes", "node", "Run", keys="g n"),
     NavigationItem("/ui/tasks", "Tasks", "task", "Run", keys="g t"),
+    NavigationItem("/ui/callbacks", "Callbacks", "external", "Run", keys="g c"),
     NavigationItem("/ui/health", "Health", "pulse", "System"),
     NavigationItem("/ui/keys", "Keys", "key", "System"),
     NavigationItem("/ui/audit", "Audit", "shield", "System"),

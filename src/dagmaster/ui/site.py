@@ -10,6 +10,7 @@ from dagmaster.ui.navigation import Mode
 from dagmaster.ui.rendering import make_environment
 from dagmaster.ui.routes import (
     administration,
+    callbacks,
     editor,
     fleet,
     job,
@@ -48,6 +49,7 @@ GROUPS: Final = (
     nodes_and_tasks.routes,
     fleet.routes,
     administration.routes,
+    callbacks.routes,
     # The last: it answers what no other route does.
     static_files.unknown,
 )

@@ -153,6 +153,22 @@ SHOWN: Final = {
     "keys sessions": ["", "--json"],
     "keys revoke-session": ["?"],
     "changes": ["", "--json", "--actor ?"],
+    "callbacks list": [
+        "",
+        "--json",
+        "--endpoints",
+        "--paused --json",
+        "--endpoint ?",
+        "--of ? --tenant ?",
+        "--since ?",
+    ],
+    "callbacks show": ["?", "? --json"],
+    "callbacks replay": ["?", "--endpoint ?", "--of ? --json"],
+    "callbacks pause": ["?"],
+    "callbacks resume": ["? --tenant ?"],
+    "callbacks secrets list": ["", "--json", "--tenant ?"],
+    "callbacks secrets create": ["--tenant ?"],
+    "callbacks secrets revoke": ["?"],
     "blobs list": ["?", "file:///?"],
     "blobs get": ["? x"],
     "blobs put": ["? ?"],
@@ -166,7 +182,7 @@ SHOWN: Final = {
 """The command lines of each command. `?` is the hostile text, FILE a workflow file with it; job ids are filled in."""
 
 WITHOUT_DATA: Final = {
-    "dev", "orchestrator", "serve", "server", "worker",
+    "dev", "orchestrator", "relay", "serve", "server", "worker",
     "doctor", "keys login-link", "secrets-key check", "secrets-key create", "secrets-key rotate",
     "metrics rebuild", "migrate", "migrate current", "migrate history", "migrate upgrade", "stac init", "workflows schema",
 }  # fmt: skip

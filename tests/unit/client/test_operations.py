@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COMMANDS = Path(dagmaster.__file__).parent / "cli" / "commands"
 MODULES = (
-    "api_keys", "audit_trail", "browser_sessions", "commands.handler_trust", "commands.control", "commands.job_selection", "commands.drain", "commands.handler_tests", "commands.publication", "commands.resume", "database_admin", "diagnosis", "graph_jobs", "job_watch", "progress", "queries.fleet",
+    "api_keys", "audit_trail", "browser_sessions", "callbacks", "signing_secrets", "commands.handler_trust", "commands.control", "commands.job_selection", "commands.drain", "commands.handler_tests", "commands.publication", "commands.resume", "database_admin", "diagnosis", "graph_jobs", "job_watch", "progress", "queries.fleet",
     "queries.events_and_logs", "queries.graph_tasks", "queries.handlers", "queries.job_detail", "queries.jobs", "queries.log_lines",
     "queries.metrics", "queries.nodes", "queries.workflows", "submission", "tenants", "platforms", "requests", "request_status", "queries.requests",
 )  # fmt: skip

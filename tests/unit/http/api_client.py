@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import httpx
 
 from dagmaster.application.api_keys import create_key
+from dagmaster.application.callbacks import Callbacks
 from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.job_watch import watch_job
 from dagmaster.application.remote_tasks import RemoteTasks
@@ -23,6 +24,7 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.sdk.handler_registry import Registry, handler
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
+from dagmaster.store.memory.callback_store import MemoryCallbackStore
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database_admin import MemoryInvariantAuditor, MemoryMetricRebuilder
 from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
@@ -145,6 +147,7 @@ def memory_services(application: Application) -> HttpServices:
     return HttpServices(
         application=application,
         keys=MemoryApiKeyStore(audit_trail=audit_trail),
+        callbacks=Callbacks(MemoryCallbackStore(audit_trail=audit_trail), application.vault),
         admin=DatabaseAdmin(
             schema=MemorySchemaAdmin(),
             auditor=MemoryInvariantAuditor(database),

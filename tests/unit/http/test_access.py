@@ -18,7 +18,12 @@ from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from tests.unit.application.memory_application import memory_application
 from tests.unit.http.api_client import memory_services, opened_api
 
-OPEN = {("GET", "/livez"), ("GET", "/readyz")}
+OPEN = {
+    ("GET", "/livez"),
+    ("GET", "/readyz"),
+    ("GET", "/.well-known/webhook-keys"),
+    ("GET", "/.well-known/webhook-keys/{key_set}"),
+}
 
 
 def url_of(path: str) -> str:

@@ -22,7 +22,7 @@ JSON = {"Content-Type": "application/json"}
         (b'{"workflow_id": "hello", "inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
         (b'{"workflow_id": "hello", "inputs": {"a": ' + b"[" * 400 + b"]" * 400 + b"}}", 400),
         # Callbacks come with the gateway: until then the field is unknown, rather than ignored.
-        (b'{"workflow_id": "hello", "callback_url": "https://example.com/done"}', 422),
+        (b'{"workflow_id": "hello", "webhook": "https://example.com/done"}', 422),
         (b"\xff\xfe", 400),
         (b"{", 400),
         (b"[]", 422),

@@ -54,6 +54,13 @@ NO_JOBS: Final = {
 }
 ALL_JOBS: Final = {
     ("GET", "/health"),
+    ("GET", "/api/v1/callbacks"),
+    ("GET", "/api/v1/callbacks/endpoints"),
+    ("GET", "/api/v1/callbacks/{callback_id}"),
+    ("POST", "/api/v1/callbacks/endpoints/pause"),
+    ("POST", "/api/v1/callbacks/endpoints/resume"),
+    ("POST", "/api/v1/callbacks/replay"),
+    ("POST", "/api/v1/callbacks/{callback_id}/replay"),
     ("GET", "/api/v1/events"),
     ("GET", "/api/v1/events/counts"),
     ("GET", "/api/v1/fleet"),
@@ -116,6 +123,9 @@ NO_JOB_PAGES: Final = {
     "/ui/workflows/{workflow_id}/versions",
 }
 ALL_PAGES: Final = {
+    "/ui/callbacks",
+    "/ui/callbacks/endpoints",
+    "/ui/callbacks/{callback_id}/replay",
     "/ui/",
     "/ui/workflows",
     "/ui/workflows/{workflow_id}",

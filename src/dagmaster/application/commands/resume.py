@@ -315,6 +315,7 @@ async def _submit(app: Application, resume: _Resume) -> SubmitResult:
         tenant=job.tenant,
         # Jobs of the first versions could have longer ones.
         correlation_id=None if job.correlation_id is None else job.correlation_id[:MAX_CORRELATION_ID],
+        callback_url=source.new.callback_url,
         workflows=source.workflows,
         resumed_from=job.job_id,
         redo=resume.redo,

@@ -2,6 +2,12 @@
 
 from dagmaster.application.views.api_keys import ApiKeyView, BrowserSessionView, NewApiKeyView
 from dagmaster.application.views.audit import AuditBatchView, AuditView, OutputAuditView
+from dagmaster.application.views.callbacks import (
+    CallbackChangeResult,
+    NewSigningSecretView,
+    PublicKeysView,
+    PublicKeyView,
+)
 from dagmaster.application.views.events_and_logs import (
     CommandView,
     EventCountsView,
@@ -106,8 +112,16 @@ from dagmaster.engine.status import (
 from dagmaster.errors import Problem
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.audit_trail import AuditRecord
+from dagmaster.ports.callbacks import CallbackFilter
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.invariant_audit import Violation
+from dagmaster.records.callbacks import (
+    CallbackRecord,
+    DeliveryStatus,
+    EndpointRecord,
+    SecretKind,
+    SigningSecretRecord,
+)
 from dagmaster.records.fleet import (
     DrainRecord,
     FleetRecord,
@@ -156,6 +170,9 @@ __all__ = [
     "AuditView",
     "BlockingReasonView",
     "BrowserSessionView",
+    "CallbackChangeResult",
+    "CallbackFilter",
+    "CallbackRecord",
     "ChangeKind",
     "ChildJobWhyView",
     "ChildrenRecord",
@@ -166,11 +183,13 @@ __all__ = [
     "CountsView",
     "CurrentTaskView",
     "DefinitionChangeView",
+    "DeliveryStatus",
     "DeregistrationView",
     "DrainRecord",
     "DrainResult",
     "DurationBucketView",
     "DurationReport",
+    "EndpointRecord",
     "EstimateView",
     "EventCountsView",
     "EventType",
@@ -210,6 +229,7 @@ __all__ = [
     "LogView",
     "MetricRebuildView",
     "NewApiKeyView",
+    "NewSigningSecretView",
     "NodeCountsRecord",
     "NodeDetailView",
     "NodeMetricsRecord",
@@ -233,6 +253,8 @@ __all__ = [
     "PlatformRecord",
     "Problem",
     "ProgressRecord",
+    "PublicKeyView",
+    "PublicKeysView",
     "PublishOutcome",
     "PublishResult",
     "QueueRecord",
@@ -251,7 +273,9 @@ __all__ = [
     "ResumePlanView",
     "SchemaVersionView",
     "SchemaView",
+    "SecretKind",
     "SelectionResult",
+    "SigningSecretRecord",
     "SkipReason",
     "SubmissionPlanView",
     "SubmitOutcome",

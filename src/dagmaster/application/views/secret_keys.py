@@ -12,7 +12,7 @@ class SecretKeyView(Record):
     """A key of secret inputs.
 
     `is_current`: new values are encrypted with it. `is_here`: this process has it. `jobs`, `tasks`: how
-    many stored jobs and queued tasks need it.
+    many stored jobs and queued tasks need it; `signing_secrets`: of callbacks.
     """
 
     key_id: str
@@ -20,6 +20,12 @@ class SecretKeyView(Record):
     is_here: bool
     jobs: int
     tasks: int
+    signing_secrets: int
+
+    @property
+    def is_needed(self) -> bool:
+        """Return whether a row cannot be read without it."""
+        return bool(self.jobs or self.tasks or self.signing_secrets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

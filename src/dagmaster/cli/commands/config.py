@@ -122,5 +122,5 @@ def _format(value: JsonValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return ", ".join(map(_format, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

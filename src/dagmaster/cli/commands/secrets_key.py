@@ -51,7 +51,7 @@ def create() -> int:
 @json_option
 @data_dir_option
 def check(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Show how many stored jobs and queued tasks need which key, and which keys are here.
+    """Show how many jobs, queued tasks and signing secrets need which key, and which keys are here.
 
     The exit code is 1 if a row needs a key that is not here.
 
@@ -110,9 +110,11 @@ def _print(view: SecretKeysView, *, as_json: bool) -> int:
             echo("no key is registered: no job has had a secret input", err=True)
         for key in view.keys:
             rows = f"{format_count(key.jobs, 'job')}, {format_count(key.tasks, 'queued task')}"
+            if key.signing_secrets:
+                rows += f", {format_count(key.signing_secrets, 'signing secret')}"
             place = "here" if key.is_here else "not here"
             echo(f"{key.key_id}  {rows}  {place}{', current' if key.is_current else ''}")
         if view.clear_jobs or view.clear_tasks:
             rows = f"{format_count(view.clear_jobs, 'job')}, {format_count(view.clear_tasks, 'queued task')}"
             echo(f"not encrypted  {rows}  `dagmaster secrets-key rotate` encrypts them")
-    return FAILED if any((key.jobs or key.tasks) and not key.is_here for key in view.keys) else COMPLETED
+    return FAILED if any(key.is_needed and not key.is_here for key in view.keys) else COMPLETED

@@ -23,9 +23,9 @@ from dagmaster.sdk.command_line import data_dir_option
 def serve_mode(context: click.Context, /, *, host: str | None, port: int | None, **options: Any) -> int:
     """Run the service that DAGMASTER_RUN_MODE names: for one container image that serves as all of them.
 
-    An orchestrator, a worker of DAGMASTER_QUEUES with the handlers of DAGMASTER_HANDLERS, a server, or a
-    gateway to DAGMASTER_ORCHESTRATOR_URL. RUN_MODE and other names are also read, as every service does
-    (dagmaster config show --services).
+    An orchestrator, a worker of DAGMASTER_QUEUES with the handlers of DAGMASTER_HANDLERS, a server, a
+    gateway to DAGMASTER_ORCHESTRATOR_URL, or a relay of callbacks. RUN_MODE and other names are also read,
+    as every service does (dagmaster config show --services).
 
     \b
     Examples:
@@ -54,6 +54,11 @@ def serve_mode(context: click.Context, /, *, host: str | None, port: int | None,
             from dagmaster.cli.commands.gateway import gateway
 
             return int(context.invoke(gateway, **options))
+        case "relay":
+            from dagmaster.cli.commands.relay import relay
+
+            return int(context.invoke(relay, metrics_port=None, **options))
     raise click.UsageError(
-        "set DAGMASTER_RUN_MODE to orchestrator, worker, server or gateway, or start `dagmaster orchestrator`"
+        "set DAGMASTER_RUN_MODE to orchestrator, worker, server, gateway or relay, or start"
+        " `dagmaster orchestrator`"
     )

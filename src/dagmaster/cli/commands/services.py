@@ -102,18 +102,21 @@ def orchestrator(
       DAGMASTER_DATABASE_URL=postgresql://… dagmaster orchestrator --serve 0.0.0.0:8420
     """
     from dagmaster.bootstrap import blob_directory, make_orchestrator
+    from dagmaster.bootstrap.callbacks import relays_beside
     from dagmaster.bootstrap.monitoring import observe_turns, open_metrics_port
+    from dagmaster.bootstrap.service_group import ServiceGroup
 
     logs = LogOptions(log_format, log_level)
     if address is None:
 
         def make_alone(config: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
             metrics = None if with_parent else open_metrics_port(settings, metrics_port)
-            return observe_turns(make_orchestrator(config, blobs, settings), metrics)
+            alone = observe_turns(make_orchestrator(config, blobs, settings), metrics)
+            relays = relays_beside(config, settings, metrics, is_dev=with_parent)
+            return ServiceGroup([alone, *relays]) if relays else alone
 
         return serve("orchestrator", make_alone, data_dir, logs, with_parent=with_parent)
     from dagmaster.bootstrap.http_server import ServerService
-    from dagmaster.bootstrap.service_group import ServiceGroup
     from dagmaster.cli.http_address import bind, parse_address, url_of
     from dagmaster.telemetry.prometheus import ProcessMetrics
 
@@ -125,7 +128,8 @@ def orchestrator(
         server = ServerService(
             config, settings, blob_directory(settings, data_dir), listener, metrics=metrics
         )
-        return ServiceGroup([observe_turns(make_orchestrator(config, blobs, settings), metrics), server])
+        deciding = observe_turns(make_orchestrator(config, blobs, settings), metrics)
+        return ServiceGroup([deciding, server, *relays_beside(config, settings, metrics)])
 
     return serve(
         f"orchestrator with the HTTP API at {url_of(listener)}", make, data_dir, logs, with_parent=with_parent

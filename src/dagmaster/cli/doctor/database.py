@@ -16,6 +16,7 @@ from dagmaster.cli.doctor.rules import (
     Grade,
     bad,
     good,
+    grade_callbacks,
     grade_clock,
     grade_notifications,
     grade_pooler,
@@ -96,8 +97,24 @@ def check_server(config: DatabaseConfig, context: DoctorContext) -> list[Finding
     findings = [_grade(fact, config, context) for fact in facts]
     if any(isinstance(fact, LiveServices) for fact in facts):
         # The schema is there, and this user may read it.
-        findings.append(_check_secrets_key(config, context))
+        findings += [_check_secrets_key(config, context), _check_callbacks(config, context)]
     return [finding for finding in findings if finding is not None]
+
+
+def _check_callbacks(config: DatabaseConfig, context: DoctorContext) -> Finding | None:
+    """Check that no endpoint of callbacks is paused; None: none is, or this user may not read it."""
+    from dagmaster.application.callbacks import list_endpoints
+    from dagmaster.bootstrap.callbacks import open_callbacks
+
+    async def paused() -> list[str]:
+        async with open_callbacks(config, context.reading.settings) as callbacks:
+            return [one.endpoint for one in await list_endpoints(callbacks, is_paused=True)]
+
+    try:
+        endpoints = asyncio.run(paused())
+    except DagmasterError:
+        return None
+    return grade_callbacks(endpoints)
 
 
 def _check_secrets_key(config: DatabaseConfig, context: DoctorContext) -> Finding | None:

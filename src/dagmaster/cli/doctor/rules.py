@@ -10,6 +10,8 @@ from dagmaster.ports.schema_admin import ROLES
 from dagmaster.text_format import format_bytes, format_count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dagmaster.ports.database_facts import (
         ClockOffset,
         DatabaseRoles,
@@ -93,6 +95,17 @@ def grade_open_files(soft_limit: int, hard_limit: int | None) -> Finding:
         remedy = f"run `ulimit -n 4096` before you start dagmaster{allowed}; connections count as files"
         return warning("limits", message, remedy)
     return good("limits", message)
+
+
+def grade_callbacks(paused: Sequence[str]) -> Finding | None:
+    """Check that callbacks reach their endpoints; None: no endpoint is paused."""
+    if not paused:
+        return None
+    return warning(
+        "callbacks",
+        f"{format_count(len(paused), 'endpoint')} paused: {', '.join(paused[:_MAX_NAMES])}",
+        "see `dagmaster callbacks list --paused`; when it answers: `dagmaster callbacks resume ENDPOINT`",
+    )
 
 
 def grade_server(server: ServerVersion, address: str) -> Finding:

@@ -9,6 +9,7 @@ from asyncpg.exceptions import InsufficientPrivilegeError
 
 from dagmaster.errors import StatementFailed
 from dagmaster.ports.secret_vault import RegisteredKey, StoredSecrets
+from dagmaster.ports.signing_secrets import NAME, owner_of
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.named_queries import queries
 from dagmaster.store.postgres.worker_role import WorkerRole
@@ -94,6 +95,18 @@ class PostgresSecretKeyAdmin:
     async def tasks(self, *, after: str | None, limit: int) -> Sequence[StoredSecrets]:
         params = {"after": int(after or 0), "limit": limit}
         return [_row(row, _names(row)) for row in await self._connection.fetch(_SQL["tasks"], params)]
+
+    async def signing_secrets(self, *, after: str | None, limit: int) -> Sequence[StoredSecrets]:
+        rows = await self._connection.fetch(_SQL["signing_secrets"], {"after": after or "", "limit": limit})
+        owners = [owner_of(row["id"]) for row in rows]
+        return [
+            StoredSecrets(row["id"], owner.job_id, owner.workflow_id, frozenset({NAME}), row["text"])
+            for row, owner in zip(rows, owners, strict=True)
+        ]
+
+    async def rewrite_signing_secret(self, row: StoredSecrets, text: str) -> None:
+        params = {"id": row.id, "text": text, "before": row.text}
+        await self._connection.fetch(_SQL["rewrite_signing_secret"], params)
 
     async def rewrite_job(self, row: StoredSecrets, text: str) -> None:
         await self._rewrite(_SQL["rewrite_job"], row, text)

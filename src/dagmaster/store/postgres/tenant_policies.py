@@ -47,7 +47,11 @@ def _same(condition: str) -> Policy:
 
 POLICIES: Final[Mapping[str, Policy]] = {
     **dict.fromkeys(
-        ("dag_jobs", "dag_api_keys", "dag_browser_sessions", "dag_audit", "dag_task_receipts"), _same(_OWN)
+        (
+            *("dag_jobs", "dag_api_keys", "dag_browser_sessions", "dag_audit", "dag_task_receipts"),
+            *("dag_callbacks", "dag_external_services", "dag_signing_secrets"),
+        ),
+        _same(_OWN),
     ),
     **dict.fromkeys(
         (

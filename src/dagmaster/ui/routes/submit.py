@@ -14,6 +14,7 @@ from dagmaster.application.submission import JobRequest
 from dagmaster.application.submission_plan import plan_submission
 from dagmaster.application.views import SubmissionPlanView
 from dagmaster.errors import (
+    CallbackUrlInvalid,
     DagmasterError,
     IdempotencyConflict,
     InputsInvalid,
@@ -46,7 +47,13 @@ WORKFLOWS: Final = 1_000
 MAX_TEXT: Final = 1_000_000
 PREFIX: Final = "input."
 # What a person can correct here; the page shows it, and keeps what was typed.
-_CORRECTABLE: Final = (InputsInvalid, SubmissionRejected, IdempotencyConflict, QueryInvalid)
+_CORRECTABLE: Final = (
+    InputsInvalid,
+    SubmissionRejected,
+    IdempotencyConflict,
+    QueryInvalid,
+    CallbackUrlInvalid,
+)
 WorkflowName = Annotated[str, Query(max_length=64)]
 
 

@@ -7,12 +7,17 @@ GRANT USAGE ON SCHEMA dagapp TO dagmaster_orchestrator, dagmaster_worker, dagmas
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA dagapp TO dagmaster_orchestrator, dagmaster_api;
 GRANT EXECUTE ON FUNCTION dagapp.dag_send_batch TO dagmaster_orchestrator, dagmaster_api;
 
+-- Who serves callers stores a callback (of a sandbox), and sends one again; triggers write the others, relays the rest.
+REVOKE DELETE ON dagapp.dag_callbacks, dagapp.dag_external_services, dagapp.dag_signing_secrets FROM dagmaster_api;
+GRANT EXECUTE ON FUNCTION dagapp.dag_public_signing_keys
+    TO dagmaster_orchestrator, dagmaster_api, dagmaster_gateway;
+
 -- Graphs are stored by their content, and found by the hash that a row names: nobody lists or changes them.
 REVOKE SELECT, UPDATE, DELETE ON dagapp.dag_graphs FROM dagmaster_api, dagmaster_gateway;
 GRANT EXECUTE ON FUNCTION dagapp.dag_job_tenant TO dagmaster_api;
 GRANT EXECUTE ON FUNCTION dagapp.dag_graph TO dagmaster_orchestrator, dagmaster_api, dagmaster_gateway;
 -- No server uses these.
-REVOKE ALL ON dagapp.dag_outbox, dagapp.dag_pool_slots, dagapp.dag_schedules FROM dagmaster_api;
+REVOKE ALL ON dagapp.dag_pool_slots, dagapp.dag_schedules FROM dagmaster_api;
 
 -- Every service reads the version. None changes it.
 REVOKE ALL ON dagapp.alembic_version FROM dagmaster_orchestrator, dagmaster_api;
@@ -22,6 +27,8 @@ GRANT SELECT ON dagapp.alembic_version TO dagmaster_orchestrator, dagmaster_work
 REVOKE ALL ON dagapp.dag_audit FROM dagmaster_orchestrator, dagmaster_api;
 GRANT SELECT, INSERT (actor, action, object_kind, object_id, request_id, details) ON dagapp.dag_audit
     TO dagmaster_orchestrator, dagmaster_api;
+-- A relay pauses endpoints of all tenants.
+GRANT INSERT (tenant) ON dagapp.dag_audit TO dagmaster_orchestrator;
 
 -- What a gateway reads, column by column: who only shows jobs needs neither their inputs nor their outputs (ADR 0050). It finds
 -- keys by a function (gateway_role.py).

@@ -188,3 +188,54 @@ n.job_id, n.node_id, n.status, n.attempt, n.task_id, n.error, n.started_at, n.fi
 n.node_id, coalesce(dag_displayed_node_status(n.status, q.worker_id), 'PENDING') AS status, coalesce(n.attempt, 0) AS attempt,
        extract(epoch FROM n.started_at)::float8 AS started_at, extract(epoch FROM n.finished_at)::float8 AS completed_at,
        n.error ->> 'message' AS error_message
+
+-- name: waiting_endpoints
+-- Endpoints with callbacks that are not done, one look in an index for each, and how many more may be sent to each now.
+now AS MATERIALIZED (SELECT clock() AS at),
+waiting (tenant, endpoint) AS (
+    (SELECT c.tenant, c.endpoint FROM dag_callbacks c WHERE c.delivered_at IS NULL AND c.dead_at IS NULL
+     ORDER BY c.tenant, c.endpoint LIMIT 1)
+    UNION ALL
+    SELECT n.tenant, n.endpoint FROM waiting w CROSS JOIN LATERAL (
+        SELECT c.tenant, c.endpoint FROM dag_callbacks c
+        WHERE c.delivered_at IS NULL AND c.dead_at IS NULL AND (c.tenant, c.endpoint) > (w.tenant, w.endpoint)
+        ORDER BY c.tenant, c.endpoint LIMIT 1) AS n
+),
+unpaused_endpoints AS MATERIALIZED (
+    SELECT w.tenant, w.endpoint, s.failures, s.open_at,
+           CASE WHEN s.failures >= :failing THEN 1 ELSE :per_endpoint::integer END
+               - (SELECT count(*) FROM dag_callbacks l
+                  WHERE l.tenant = w.tenant AND l.endpoint = w.endpoint AND l.lease_token IS NOT NULL
+                    AND l.leased_until > (SELECT at FROM now))::integer AS room
+    FROM waiting w
+    LEFT JOIN dag_external_services s ON s.tenant = w.tenant AND s.endpoint = w.endpoint
+    WHERE s.paused_at IS NULL
+),
+open_endpoints AS (
+    SELECT * FROM unpaused_endpoints WHERE open_at IS NULL OR open_at <= (SELECT at FROM now)
+)
+
+-- name: callback
+-- The columns of a callback, `c`, that are shown.
+c.seq, c.id::text AS id, c.tenant, c.request_id::text AS request_id, c.job_id::text AS job_id, c.run, c.state, c.url, c.endpoint,
+       c.attempts, c.last_status, c.last_error, c.dead_reason,
+       extract(epoch FROM c.occurred_at)::float8 AS occurred_at,
+       extract(epoch FROM c.next_attempt_at)::float8 AS next_attempt_at,
+       extract(epoch FROM c.last_attempt_at)::float8 AS last_attempt_at,
+       extract(epoch FROM c.delivered_at)::float8 AS delivered_at, extract(epoch FROM c.dead_at)::float8 AS dead_at
+
+-- name: signing_secret
+-- The columns of a signing secret that are shown: not the secret.
+secret_id, tenant, kind, public_key, key_set::text AS key_set, extract(epoch FROM created_at)::float8 AS created_at, created_by,
+       extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at
+
+-- name: audit_if_changed
+-- The end of a statement about callbacks: its entries in the audit trail, unless nothing changed.
+{@audit_entries},
+audited AS (
+    INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)
+    SELECT actor, action, object_kind, object_id, nullif(request_id, ''),
+           details::jsonb || jsonb_build_object('count', (SELECT count(*) FROM changed))
+    FROM entries WHERE EXISTS (SELECT FROM changed)
+)
+SELECT (SELECT count(*) FROM changed) AS changed, pg_notify('dagmaster_callbacks', '')::text AS notified

@@ -61,3 +61,14 @@ UPDATE dag_jobs SET inputs = :text::json WHERE id = :id AND inputs::text = :befo
 -- name: rewrite_task
 -- Replace the secrets of a queued task, if they are as they were read.
 UPDATE dag_task_queue SET secrets = :text::json WHERE task_id = :id AND secrets::text = :before
+
+-- name: signing_secrets
+-- The secrets with which callbacks are signed, by their ids.
+SELECT secret_id AS id, sealed::text AS text FROM dag_signing_secrets
+WHERE secret_id > :after
+ORDER BY secret_id
+LIMIT :limit
+
+-- name: rewrite_signing_secret
+-- Replace a signing secret, if it is as it was read.
+UPDATE dag_signing_secrets SET sealed = :text::json WHERE secret_id = :id AND sealed::text = :before

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dagmaster.store.postgres.migrations.scripts import run_sql
 
 revision = "0016"
-down_revision = "0014"
+down_revision = "0015"
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,173 @@
+"""Callbacks, endpoints and signing secrets on PostgreSQL, as operators see and change them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.ports.callbacks import ID_PREFIX, MAX_SECRETS, PublicKey
+from dagmaster.records.callbacks import (
+    CallbackRecord,
+    CallbackState,
+    DeliveryStatus,
+    EndpointRecord,
+    SecretKind,
+    SigningSecretRecord,
+)
+from dagmaster.store.postgres.audit_trail import entry_columns
+from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.named_queries import queries
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import asyncpg
+
+    from dagmaster.ports.audit_trail import AuditEntry
+    from dagmaster.ports.callbacks import CallbackFilter, NewSecret
+    from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.records.page import Position
+    from dagmaster.store.postgres.named_queries import Query
+
+_SQL: Final = queries("callbacks")
+_FILTERS: Final = ("endpoint", "tenant", "subject", "since", "until")
+
+
+class PostgresCallbackStore:
+    """Reads and changes on one connection; the transactions of a tenant see its rows alone."""
+
+    def __init__(
+        self, config: DatabaseConfig, *, tenant: str | None = None, connection: Connection | None = None
+    ) -> None:
+        self._config = config
+        self._connection = connection or Connection(config, "dagmaster callbacks", reads=True)
+        self._tenant = tenant
+
+    def for_tenant(self, tenant: str) -> PostgresCallbackStore:
+        return PostgresCallbackStore(self._config, tenant=tenant, connection=self._connection)
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def callbacks(
+        self, callback_filter: CallbackFilter, *, after: Position | None, limit: int
+    ) -> Sequence[tuple[int, CallbackRecord]]:
+        params = _filter_columns(callback_filter)
+        before = None if after is None else int(after[0])
+        rows = await self._fetch(_SQL["list"], {**params, "before": before, "limit": limit})
+        return [(row["seq"], _record(row)) for row in rows]
+
+    async def find(self, callback_id: str) -> CallbackRecord | None:
+        key = _uuid(callback_id)
+        rows = [] if key is None else await self._fetch(_SQL["find"], {"id": key})
+        return _record(rows[0]) if rows else None
+
+    async def endpoints(
+        self, *, is_paused: bool | None = None, endpoint: str | None = None, tenant: str | None = None
+    ) -> Sequence[EndpointRecord]:
+        params = {"is_paused": is_paused, "endpoint": endpoint, "tenant": tenant}
+        rows = await self._fetch(_SQL["endpoints"], params)
+        return [EndpointRecord(**dict(row)) for row in rows]
+
+    async def replay(
+        self, callback_filter: CallbackFilter, callback_id: str | None, *, audit: Sequence[AuditEntry]
+    ) -> int:
+        params, key = _filter_columns(callback_filter), None if callback_id is None else _uuid(callback_id)
+        if callback_id is not None and key is None:
+            return 0
+        return await self._change(_SQL["replay"], {**params, "id": key}, audit)
+
+    async def pause(self, endpoint: str, tenant: str | None, by: str, *, audit: Sequence[AuditEntry]) -> int:
+        return await self._change(_SQL["pause"], {"endpoint": endpoint, "tenant": tenant, "by": by}, audit)
+
+    async def resume(self, endpoint: str, tenant: str | None, *, audit: Sequence[AuditEntry]) -> int:
+        return await self._change(_SQL["resume"], {"endpoint": endpoint, "tenant": tenant}, audit)
+
+    async def secrets(self, tenant: str | None = None) -> Sequence[SigningSecretRecord]:
+        return [_secret(row) for row in await self._fetch(_SQL["secrets"], {"tenant": tenant})]
+
+    async def add_secret(
+        self, secret: NewSecret, *, overlap_seconds: float, audit: Sequence[AuditEntry]
+    ) -> SigningSecretRecord | None:
+        limits = {"overlap_seconds": overlap_seconds, "max_secrets": MAX_SECRETS}
+        rows = await self._connection.execute_in_transaction(
+            [
+                (_SQL["lock_secrets"], {"tenant": secret.tenant}),
+                (_SQL["add_secret"], {**_secret_columns(secret), **limits, **entry_columns(audit)}),
+            ],
+            tenant=self._tenant,
+        )
+        return _secret(rows[0]) if rows else None
+
+    async def ensure_key_pair(self, secret: NewSecret) -> None:
+        await self._connection.execute_in_transaction(
+            [
+                (_SQL["lock_secrets"], {"tenant": secret.tenant}),
+                (_SQL["ensure_key_pair"], _secret_columns(secret)),
+            ],
+            tenant=self._tenant,
+        )
+
+    async def revoke_secret(
+        self, secret_id: str, *, audit: Sequence[AuditEntry]
+    ) -> SigningSecretRecord | None:
+        rows = await self._fetch(_SQL["revoke_secret"], {"secret_id": secret_id, **entry_columns(audit)})
+        return _secret(rows[0]) if rows else None
+
+    async def public_keys(self, key_set: str | None) -> Sequence[PublicKey]:
+        rows = await self._fetch(_SQL["public_keys"], {"key_set": key_set})
+        return [PublicKey(row["secret_id"], row["public_key"], row["expires_at"]) for row in rows]
+
+    async def _fetch(self, query: Query, params: dict[str, Any]) -> list[asyncpg.Record]:
+        return await self._connection.fetch(query, params, tenant=self._tenant)
+
+    async def _change(self, query: Query, params: dict[str, Any], audit: Sequence[AuditEntry]) -> int:
+        row = await self._connection.row(query, {**params, **entry_columns(audit)}, tenant=self._tenant)
+        return 0 if row is None else int(row["changed"])
+
+
+def _filter_columns(callback_filter: CallbackFilter) -> dict[str, Any]:
+    status = callback_filter.status
+    return {
+        **{name: getattr(callback_filter, name) for name in _FILTERS},
+        "status": None if status is None else status.value,
+    }
+
+
+def _uuid(text: str) -> str | None:
+    try:
+        return str(uuid.UUID(text.removeprefix(ID_PREFIX)))
+    except ValueError:
+        return None
+
+
+def _record(row: asyncpg.Record) -> CallbackRecord:
+    status = DeliveryStatus.WAITING
+    if row["delivered_at"] is not None:
+        status = DeliveryStatus.DELIVERED
+    elif row["dead_at"] is not None:
+        status = DeliveryStatus.DEAD
+    columns = dict(row)
+    columns |= {
+        "callback_id": f"{ID_PREFIX}{columns.pop('id').replace('-', '')}",
+        "state": CallbackState(row["state"]),
+        "url": row["url"].partition("?")[0],
+        "next_attempt_at": row["next_attempt_at"] if status is DeliveryStatus.WAITING else None,
+    }
+    del columns["seq"]
+    return CallbackRecord(**columns, status=status)
+
+
+def _secret_columns(secret: NewSecret) -> dict[str, Any]:
+    return {
+        "secret_id": secret.secret_id,
+        "tenant": secret.tenant,
+        "kind": secret.kind.value,
+        "sealed": secret.sealed,
+        "public_key": secret.public_key,
+        "created_by": secret.created_by,
+    }
+
+
+def _secret(row: asyncpg.Record) -> SigningSecretRecord:
+    return SigningSecretRecord(**{**dict(row), "kind": SecretKind(row["kind"])})
