@@ -34,6 +34,7 @@ def test_every_command_of_the_guide_works_as_it_is_written():
         }
         logins = {
             "ORCHESTRATOR_URL": "orchestrator_1",
+            "SERVER_URL": "server_1",
             "WORKER_URL": "worker_a",
             "DASHBOARD_URL": "dashboard",
         }
@@ -74,6 +75,6 @@ def test_every_command_of_the_guide_works_as_it_is_written():
                 service.terminate()
             for service in services:
                 service.wait(PATIENCE_SECONDS)
-        assert len(services) == 2
+        assert len(services) == 3
         assert "COMPLETED" in printed
         assert "permission denied" in printed

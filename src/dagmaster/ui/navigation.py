@@ -68,6 +68,7 @@ NAVIGATION: Final = (
     NavigationItem("/ui/nodes", "Nodes", "node", "Run", keys="g n"),
     NavigationItem("/ui/tasks", "Tasks", "task", "Run", keys="g t"),
     NavigationItem("/ui/health", "Health", "pulse", "System"),
+    NavigationItem("/ui/tenants", "Tenants", "stack", "System"),
     NavigationItem("/ui/keys", "Keys", "key", "System"),
     NavigationItem("/ui/audit", "Audit", "shield", "System"),
 )
