@@ -63,7 +63,7 @@ def tenants_page(
             )
             for record in records
         ),
-        entry=entry or {},
+        entry=entry or {"name": "", "title": "", "workflows": ""},
         problem=problem,
     )
 
