@@ -33,9 +33,10 @@ def test_every_command_of_the_guide_works_as_it_is_written():
             "DAGMASTER_DRAIN_SECONDS": "0.5",
         }
         logins = {
-            "ORCHESTRATOR_URL": "orchestrator_1",
-            "WORKER_URL": "worker_a",
-            "DASHBOARD_URL": "dashboard",
+            "ORCHESTRATOR_DATABASE": "orchestrator_1",
+            "SERVER_DATABASE": "server_1",
+            "WORKER_DATABASE": "worker_a",
+            "DASHBOARD_DATABASE": "dashboard",
         }
         env |= {
             name: dsn_as(server.dsn, login).replace("/dagmaster?", "/app?") for name, login in logins.items()
@@ -74,6 +75,6 @@ def test_every_command_of_the_guide_works_as_it_is_written():
                 service.terminate()
             for service in services:
                 service.wait(PATIENCE_SECONDS)
-        assert len(services) == 2
+        assert len(services) == 3
         assert "COMPLETED" in printed
         assert "permission denied" in printed

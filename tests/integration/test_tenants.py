@@ -18,17 +18,18 @@ from dagmaster.http.app import route_scopes
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
+from dagmaster.ui.site import page_scopes
 from tests.integration.server_on_socket import ADMIN_KEY
 from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
 CANARY: Final = "xcanaryx"
 
 
-def flow(workflow_id: str, title: str = "") -> dict[str, Any]:
+def flow(workflow_id: str, title: str = "a flow") -> dict[str, Any]:
     return {
         "workflow_id": workflow_id,
         "version": 1,
@@ -79,6 +80,55 @@ class Installation:
         who = f"{tenant}/{name}"
         self.keys[who] = (await self.post(by, "keys", **body))["key"]
         return who
+
+    async def claim(
+        self, who: str, worker_id: str, *, held: list[Any] | None = None, wait_seconds: float = 10
+    ) -> list[Any]:
+        body = {"worker_id": worker_id, "task_ids": [task["task_id"] for task in held or ()]}
+        answer = await self.post(who, "tasks/claim", **body, limit=10, wait_seconds=wait_seconds)
+        return list(answer["tasks"])
+
+    async def until(self, who: str, job_id: str, status: str) -> Any:
+        """Wait until a job has a status; return it."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (job := await self.get(who, f"jobs/{job_id}"))["status"] != status:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        return job
+
+    async def until_status(self, who: str, path: str, status: int) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (await self.call(who, "GET", path)).status_code != status:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    @contextlib.asynccontextmanager
+    async def browser(self, who: str) -> AsyncIterator[httpx.AsyncClient]:
+        """Provide a browser that is logged in with a key."""
+        headers = {"Origin": self.url, "Sec-Fetch-Site": "same-origin"}
+        async with httpx.AsyncClient(
+            base_url=self.url, headers=headers, timeout=PATIENCE_SECONDS, follow_redirects=False
+        ) as browser:
+            answer = await browser.post("/ui/login", data={"key": self.keys[who]})
+            assert answer.status_code == 303, answer.text
+            yield browser
+
+    @contextlib.asynccontextmanager
+    async def events(self, who: str, path: str) -> AsyncIterator[AsyncGenerator[str]]:
+        """Provide the messages of a stream, as text."""
+        async with self._http.stream(
+            "GET", f"/api/v1/{path}", headers={"X-API-Key": self.keys[who]}
+        ) as answer:
+            assert answer.status_code == 200
+
+            async def messages() -> AsyncGenerator[str]:
+                lines: list[str] = []
+                async for line in answer.aiter_lines():
+                    lines.append(line)
+                    if not line and any(one.startswith("data:") for one in lines):
+                        yield "\n".join(lines)
+                        lines = []
+
+            async with contextlib.aclosing(messages()) as items:
+                yield items
 
 
 @contextlib.asynccontextmanager
@@ -225,10 +275,9 @@ async def filled(one: Installation) -> dict[str, str]:
     }
 
 
-def traces(text: str, asked: str) -> list[str]:
-    """Return what is left of the other tenant in a text, apart from what the request itself said."""
-    cleaned = text.replace(asked, "")
-    return [cleaned[max(0, at - 80) : at + 80] for at in (cleaned.find(CANARY),) if at >= 0]
+def traces(text: str) -> list[str]:
+    """Return where a text has the word of the other tenant."""
+    return [text[max(0, at - 80) : at + 80] for at in (text.find(CANARY),) if at >= 0]
 
 
 def test_no_route_and_no_scope_shows_a_tenant_a_trace_of_another(dsn, tmp_path):
@@ -255,14 +304,14 @@ def test_no_route_and_no_scope_shows_a_tenant_a_trace_of_another(dsn, tmp_path):
                 answered += 1
                 said = CANARY if CANARY in values.values() else "\0"
                 text = f"{answer.text}{dict(answer.headers)}"
-                found = [] if said in path and answer.status_code >= 400 else traces(text, "\0")
+                found = [] if said in path and answer.status_code >= 400 else traces(text)
                 assert not found, (who, method, path, answer.status_code, found)
                 assert answer.status_code != 500, (who, method, path, answer.text)
                 if "{job_id}" in route:
                     assert answer.status_code >= 400, (who, method, path, answer.text)
         assert answered > 500
         assert await state_of_globex(one, ids) == before
-        assert traces((await one.call("globex/boss", "GET", "jobs")).text, "\0"), "it can be found"
+        assert traces((await one.call("globex/boss", "GET", "jobs")).text), "it can be found"
 
     on_installation(dsn, tmp_path, work)
 
@@ -280,3 +329,185 @@ async def state_of_globex(one: Installation, ids: dict[str, str]) -> Any:
         [worker for worker in workers if worker[0] == ids["worker_id"]],
         (await one.get("globex/boss", "workflows"))["items"][0]["active_version"],
     )
+
+
+def test_no_page_and_no_stream_shows_a_tenant_a_trace_of_another(dsn, tmp_path):
+    async def work(one: Installation) -> None:
+        ids = await filled(one)
+        boss, reader = "acme/boss", await one.make_key("default", "read", "read")
+        pages = {path for (method, path), scope in page_scopes().items() if method == "GET" and scope}
+        for who in (boss, reader):
+            async with one.browser(who) as browser:
+                assert traces((await browser.get("/ui/jobs")).text) == []
+                for route in sorted(pages):
+                    named = re.findall(r"{(\w+)[^}]*}", route)
+                    path = re.sub(r"{(\w+)[^}]*}", r"{\1}", route)
+                    answer = await browser.get(path.format(**{name: ids.get(name, "x") for name in named}))
+                    assert answer.status_code != 500, (who, route)
+                    assert traces(f"{answer.text}{dict(answer.headers)}") == [], (who, route)
+        async with one.browser("globex/boss") as browser:
+            assert traces((await browser.get("/ui/jobs")).text), "it can be found"
+        for who in (boss, reader):
+            for path in (f"jobs/{ids['job_id']}/stream", f"jobs/{ids['job_id']}/stream?logs=true"):
+                assert (await one.call(who, "GET", path)).status_code == 404
+            await one.post(boss, "workflows", text=json.dumps(FLOW_OF_ACME))
+            own = (await one.post(boss, "jobs", workflow_id="own"))["job_id"]
+            if who == boss:
+                # The list changes while globex changes: it has its own jobs alone.
+                async with one.events(who, "stream") as events:
+                    first = await anext(events)
+                    await one.post("globex/boss", f"jobs/{ids['job_id']}/nodes/ask/approve")
+                    await one.post(boss, f"jobs/{own}/signals/go")
+                    second = await anext(events)
+                assert own in first
+                assert own in second
+                assert traces(first + second) == []
+                async with one.events(who, f"jobs/{own}/stream") as events:
+                    assert traces(await anext(events)) == []
+
+    on_installation(dsn, tmp_path, work)
+
+
+FLOW_OF_ACME: Final = {
+    "workflow_id": "own",
+    "version": 1,
+    "nodes": {"a": {"type": "wait", "signal": "go", "next": "b"}, "b": {"type": "wait", "seconds": 3600}},
+}
+
+
+def test_workers_and_handlers_of_a_tenant_are_for_its_tasks_alone(dsn, tmp_path):
+    async def work(one: Installation) -> None:
+        jobs, workers = {}, {}
+        await one.make_key("default", "edge", "work")
+        for who in ("acme/boss", "globex/boss", "default/edge"):
+            body = {"handlers": [{"name": "shout", "description": who}], "queues": ["edge"]}
+            answer = await one.post(who, "workers", **body)
+            workers[who] = answer["worker_id"]
+            # Each has its own contract of the name: none takes that of another.
+            assert answer["untrusted_handlers"] == [], who
+        for tenant in ("acme", "globex"):
+            await one.post(f"{tenant}/boss", "workflows", text=json.dumps(flow("flow")))
+            jobs[tenant] = (await one.post(f"{tenant}/boss", "jobs", workflow_id="flow"))["job_id"]
+        described = (await one.get("acme/boss", "handlers/shout"))["description"]
+        assert described in ("acme/boss", "default/edge")
+        (task,) = await one.claim("acme/boss", workers["acme/boss"])
+        assert task["job_id"] == jobs["acme"]
+        assert await one.claim("acme/boss", workers["acme/boss"], held=[task], wait_seconds=0) == []
+        report = {"task_id": task["task_id"], "lease_token": task["lease_token"], "status": "completed"}
+        stolen = await one.call(
+            "globex/boss", "POST", "callbacks/task-result", worker_id=workers["globex/boss"], **report
+        )
+        assert stolen.status_code == 409
+        # A worker of the installation runs the tasks of all.
+        (other,) = await one.claim("default/edge", workers["default/edge"])
+        assert other["job_id"] == jobs["globex"]
+        await one.post("acme/boss", "callbacks/task-result", worker_id=workers["acme/boss"], **report)
+
+    on_installation(dsn, tmp_path, work)
+
+
+def test_a_tenant_uses_the_workflows_of_the_installation_that_it_may_and_its_own_win(dsn, tmp_path):
+    async def work(one: Installation) -> None:
+        for workflow_id in ("shared", "secret"):
+            await one.post(
+                "admin", "workflows", text=json.dumps({**FLOW_OF_ACME, "workflow_id": workflow_id})
+            )
+        parent = {"workflow_id": "parent", "version": 1}
+        for child in ("shared", "secret"):
+            nodes = {"call": {"type": "workflow", "workflow_id": child}}
+            await one.post(
+                "acme/boss",
+                "workflows",
+                text=json.dumps({**parent, "workflow_id": f"calls-{child}", "nodes": nodes}),
+            )
+        boss = "acme/boss"
+        assert (await one.call(boss, "POST", "jobs", workflow_id="shared")).status_code == 404
+        changed = await one.post("admin", "tenants/acme", workflows=["shared"])
+        assert changed["workflows"] == ["shared"]
+        job = await one.get(boss, f"jobs/{(await one.post(boss, 'jobs', workflow_id='shared'))['job_id']}")
+        assert (job["tenant"], job["workflow_id"]) == ("acme", "shared")
+        assert (await one.call(boss, "POST", "jobs", workflow_id="secret")).status_code == 404
+        # So do child jobs.
+        calls = {
+            child: (await one.post(boss, "jobs", workflow_id=f"calls-{child}"))["job_id"]
+            for child in ("shared", "secret")
+        }
+        failed = await one.until(boss, calls["secret"], "FAILED")
+        assert "no workflow 'secret' was found" in json.dumps(failed["error"])
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            path = f"jobs?parent_job_id={calls['shared']}"
+            while not (children := (await one.get(boss, path))["items"]):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert [child["tenant"] for child in children] == ["acme"]
+        # It cannot change the installation's; what it publishes itself wins.
+        activated = await one.call(boss, "POST", "workflows/shared/activate", version=1)
+        assert activated.status_code == 404
+        await one.post(
+            boss, "workflows", text=json.dumps({**FLOW_OF_ACME, "workflow_id": "shared", "name": "mine"})
+        )
+        assert (await one.get(boss, "workflows/shared"))["definition"]["name"] == "mine"
+        assert "name" not in (await one.get("admin", "workflows/shared"))["definition"]
+
+    on_installation(dsn, tmp_path, work)
+
+
+def test_keys_of_a_tenant_are_its_administrators_and_never_more_than_its_own(dsn, tmp_path):
+    async def work(one: Installation) -> None:
+        theirs = [key["key_id"] for key in (await one.get("globex/boss", "keys"))["items"]]
+        made = await one.post("acme/boss", "keys", name="ci", scopes=["submit"])
+        assert (made["tenant"], made["actor"]) == ("acme", "acme/key:ci")
+        for tenant in ("globex", "default", "nobody"):
+            answer = await one.call("acme/boss", "POST", "keys", name="x", scopes=["admin"], tenant=tenant)
+            assert (answer.status_code, answer.json()["code"]) == (403, "key_narrowed")
+        for action in ("revoke", "rotate"):
+            assert (await one.call("acme/boss", "POST", f"keys/{theirs[0]}/{action}")).status_code == 404
+        for path in ("tenants", "tenants/acme", "admin/schema", "admin/invariants"):
+            assert (await one.call("acme/boss", "GET", path)).json()["code"] == "key_narrowed"
+        assert (await one.call("acme/boss", "GET", "/metrics")).status_code == 403
+        entries = (await one.get("acme/boss", "audit"))["items"]
+        assert {entry["actor"] for entry in entries} == {"acme/key:boss"}
+        unknown = await one.call("admin", "POST", "keys", name="x", scopes=["read"], tenant="nobody")
+        assert (unknown.status_code, unknown.json()["code"]) == (404, "tenant_not_found")
+        # Disabled: its keys are rejected within seconds, and those of others are not.
+        await one.post("admin", "tenants/acme", is_disabled=True)
+        await one.until_status("acme/boss", "jobs", 401)
+        assert (await one.call("globex/boss", "GET", "jobs")).status_code == 200
+        await one.post("admin", "tenants/acme", is_disabled=False)
+        await one.until_status("acme/boss", "jobs", 200)
+
+    on_installation(dsn, tmp_path, work)
+
+
+def test_a_tenant_has_no_more_open_jobs_and_requests_than_it_may(dsn, tmp_path):
+    async def work(one: Installation) -> None:
+        boss = "acme/boss"
+        await one.post(boss, "workflows", text=json.dumps(FLOW_OF_ACME))
+        await one.post("admin", "tenants/acme", max_open_jobs=3)
+        # At the same moment: none of them gets more than there is.
+        answers = await asyncio.gather(
+            *(
+                one.call(boss, "POST", "jobs", workflow_id="own", idempotency_key=f"k{number}")
+                for number in range(12)
+            )
+        )
+        codes = sorted(answer.status_code for answer in answers)
+        assert codes == [202] * 3 + [429] * 9
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert (refused.json()["code"], refused.headers["retry-after"]) == ("job_quota_exceeded", "10")
+        accepted = next(number for number, answer in enumerate(answers) if answer.status_code == 202)
+        again = await one.post(boss, "jobs", workflow_id="own", idempotency_key=f"k{accepted}")
+        assert again["is_new"] is False, "the same submission again is answered as before"
+        jobs = [{"workflow_id": "own"}] * 2
+        outcomes = await one.call(boss, "POST", "jobs/batch", jobs=jobs)
+        assert [row["error"]["code"] for row in outcomes.json()] == ["job_quota_exceeded"] * 2
+        await one.post(boss, f"jobs/{again['job_id']}/cancel")
+        await one.until(boss, again["job_id"], "CANCELLED")
+        assert (await one.call(boss, "POST", "jobs", workflow_id="own")).status_code == 202
+        await one.post("admin", "tenants/acme", max_open_jobs=None, rate_per_second=0.01, rate_burst=2)
+        await one.until_status(boss, "jobs", 429)
+        limited = await one.call(boss, "GET", "jobs")
+        assert limited.json()["code"] == "rate_limit_exceeded"
+        assert int(limited.headers["retry-after"]) > 1
+        assert (await one.call("globex/boss", "GET", "jobs")).status_code == 200
+
+    on_installation(dsn, tmp_path, work)

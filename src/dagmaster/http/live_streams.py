@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class LiveStreams:
     """Streams of jobs and of lists, and the sessions that send them.
 
-    Readers of one tenant share what is read for them, and those of different tenants share nothing.
+    Readers of one tenant share what is read for them; different tenants share nothing.
     """
 
     def __init__(self, app: Application, limit_per_caller: int = 0) -> None:

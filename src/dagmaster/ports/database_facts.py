@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from dagmaster.ports.tenants import Isolation
+
 
 class ConnectFailure(StrEnum):
     """Why a server cannot be reached."""
@@ -175,6 +177,7 @@ DatabaseFact = (
     | SchemaState
     | SchemaAccessDenied
     | DatabaseRoles
+    | Isolation
     | LiveServices
     | WaitingTasks
     | FleetAccessDenied

@@ -280,6 +280,12 @@ def _left_jobs(registration: Registration, jobs: int, left_statuses: Mapping[str
     )
 
 
+def without_counts(registration: Registration) -> Registration:
+    """Return a registration without what the service counted and left, which may be of other tenants."""
+    kept = {name: value for name, value in registration.counters.items() if name in _OF_NO_TENANT}
+    return replace(registration, counters=kept)
+
+
 def worker_record(registration: Registration, claimed: int, nodes: LeftNodes | None) -> WorkerRecord:
     """Describe a worker that has claimed so many tasks. `nodes`: the nodes of the tasks that it left."""
     counters = registration.counters
@@ -319,6 +325,7 @@ def _task_node(job_id: int | str, node_id: str) -> TaskNodeRecord:
     return TaskNodeRecord(job_id=str(job_id), node_id=str(node_id))
 
 
+_OF_NO_TENANT: Final = frozenset({"last_heartbeat_at", "draining", "database_condition"})
 _ORCHESTRATOR_KEYS: Final = frozenset({"last_heartbeat_at", "left"})
 # `begun` is of workers before version 0003 of the schema.
 _WORKER_KEYS: Final = frozenset(

@@ -69,6 +69,7 @@ NAVIGATION: Final = (
     NavigationItem("/ui/tasks", "Tasks", "task", "Run", keys="g t"),
     NavigationItem("/ui/callbacks", "Callbacks", "external", "Run", keys="g c"),
     NavigationItem("/ui/health", "Health", "pulse", "System"),
+    NavigationItem("/ui/tenants", "Tenants", "stack", "System"),
     NavigationItem("/ui/keys", "Keys", "key", "System"),
     NavigationItem("/ui/audit", "Audit", "shield", "System"),
 )

@@ -153,7 +153,7 @@ def make_shell(request: Request, title: str) -> Shell:
         can_operate=allows(scopes, Scope.OPERATE),
         can_submit=allows(scopes, Scope.SUBMIT),
         can_administer=allows(scopes, Scope.ADMIN),
-        navigation=() if viewer is None else navigation_for(scopes, site.scopes),
+        navigation=() if viewer is None else navigation_for(scopes, site.served_to(viewer)),
         mode=site.mode,
         terms=TERMS[site.mode],
         features=FEATURES[site.mode],

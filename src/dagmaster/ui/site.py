@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.ports.api_keys import Reach
+from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.ui.assets import Assets
 from dagmaster.ui.navigation import Mode
 from dagmaster.ui.rendering import make_environment
@@ -24,13 +26,16 @@ from dagmaster.ui.routes import (
     requests,
     static_files,
     submit,
+    tenants,
     workflows,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fastapi import FastAPI
 
-    from dagmaster.ports.api_keys import Scope
+    from dagmaster.ports.api_keys import Caller, Scope
     from dagmaster.ports.browser_login import BrowserLogin
 
 GROUPS: Final = (
@@ -50,6 +55,7 @@ GROUPS: Final = (
     fleet.routes,
     administration.routes,
     callbacks.routes,
+    tenants.routes,
     # The last: it answers what no other route does.
     static_files.unknown,
 )
@@ -65,6 +71,17 @@ class Site:
         self.scopes = page_scopes()
         self.assets = Assets()
         self.templates = make_environment(self.assets)
+
+    def served_to(self, viewer: Caller) -> Mapping[tuple[str, str], Scope | None]:
+        """Return the routes that a viewer may have, and their scopes: a tenant has its own alone."""
+        if viewer.tenant == DEFAULT_TENANT:
+            return self.scopes
+        return {
+            route: scope
+            for group in GROUPS
+            for route, scope in group.scopes.items()
+            if group.reaches[route] is not Reach.INSTALLATION
+        }
 
     def install(self, app: FastAPI) -> None:
         app.state.site = self

@@ -18,6 +18,7 @@ from dagmaster.cli.doctor.rules import (
     good,
     grade_callbacks,
     grade_clock,
+    grade_isolation,
     grade_notifications,
     grade_pooler,
     grade_queues,
@@ -52,6 +53,7 @@ from dagmaster.ports.database_facts import (
     Unreachable,
     WaitingTasks,
 )
+from dagmaster.ports.tenants import Isolation
 from dagmaster.settings import mask_url
 
 if TYPE_CHECKING:
@@ -195,6 +197,8 @@ def _grade(  # noqa: PLR0911 - one case a fact
             return grade_notifications(fact)
         case SchemaState():
             return grade_schema(fact, is_embedded=config.is_embedded)
+        case Isolation():
+            return grade_isolation(fact)
         case DatabaseRoles():
             # The embedded server has one user, who owns everything.
             return None if config.is_embedded else grade_roles(fact)

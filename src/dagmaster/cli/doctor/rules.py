@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ServerVersion,
         WaitingTasks,
     )
+    from dagmaster.ports.tenants import Isolation
 
 OLDEST_PYTHON: Final = (3, 11)
 OLDEST_SERVER, NEWEST_SERVER = 14, 18
@@ -172,6 +173,16 @@ def grade_schema(schema: SchemaState, *, is_embedded: bool = False) -> Finding:
             "schema", f"version {version}; this code needs {required}", "upgrade dagmaster on this host"
         )
     return good("schema", f"version {version}, as this code needs")
+
+
+def grade_isolation(isolation: Isolation) -> Finding | None:
+    """Check that a server with this user would keep tenants apart; None: there is one alone."""
+    if isolation.is_enforced:
+        return good("tenants", f"{format_count(isolation.tenants, 'tenant')}, kept apart as {isolation.user}")
+    if isolation.is_safe:
+        return None
+    problem, _, remedy = isolation.problem.partition(": ")
+    return warning("tenants", f"a server with this user does not start: {problem}", remedy)
 
 
 def grade_roles(roles: DatabaseRoles) -> Finding:

@@ -10,12 +10,13 @@ import contextlib
 import socket
 import ssl
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import asyncpg
 from asyncpg import exceptions as pg_errors
 
+from dagmaster.errors import DagmasterError
 from dagmaster.ports.database_facts import (
     ClockOffset,
     ConnectFailure,
@@ -35,8 +36,10 @@ from dagmaster.ports.database_facts import (
     Unreachable,
     WaitingTasks,
 )
+from dagmaster.ports.tenants import API_ROLE
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.isolation import read_isolation
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
@@ -108,6 +111,9 @@ async def _probe(
         yield schema
         if isinstance(schema, SchemaState) and schema.is_usable:
             yield DatabaseRoles(tuple(server["roles"]), server["worker_has_table_rights"])
+            with contextlib.suppress(DagmasterError):
+                # As a server would connect with this user.
+                yield await _with_timeout(read_isolation(replace(config, role=API_ROLE)))
             async for fact in _probe_fleet(connection, lease_seconds, worker_lease_seconds):
                 yield fact
     finally:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import NodeStatus
+from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.records.fleet import FleetRecord, QueueRecord
 from dagmaster.records.handlers import HandlerChange, HandlerRecord, describe_differences, owned_names
 from dagmaster.store.fleet_state import (
@@ -20,13 +21,14 @@ from dagmaster.store.fleet_state import (
     left_status,
     orchestrator_record,
     recent,
+    without_counts,
     worker_record,
 )
 from dagmaster.store.postgres.job_list import is_storable
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from asyncpg import Record
 
@@ -39,14 +41,19 @@ _CONTRACTS = queries("handlers")
 _NONE: Final = ClaimedTasks(0)
 
 
-async def read_fleet(pool: Reader, *, lease_seconds: float, worker_lease_seconds: float) -> FleetRecord:
-    """Read the live services, services that stopped within the last hour, and what waits."""
+async def read_fleet(
+    pool: Reader, *, lease_seconds: float, worker_lease_seconds: float, sees_all: bool = True
+) -> FleetRecord:
+    """Read the live services, services that stopped within the last hour, and what waits.
+
+    Services count and name what they did for all tenants: who does not see all gets none of that.
+    """
     params = {"recent_seconds": RECENT_SECONDS, "max_stopped": MAX_STOPPED}
     rows = await pool.fetch(_SQL["orchestrators"], params)
     jobs = {str(row["id"]): row["jobs"] for row in rows}
-    orchestrators = recent(registration_of(row, lease_seconds) for row in rows)
+    orchestrators = recent(_registrations(rows, lease_seconds, sees_all=sees_all))
     rows = await pool.fetch(_SQL["workers"], params)
-    workers = recent(registration_of(row, worker_lease_seconds) for row in rows)
+    workers = recent(_registrations(rows, worker_lease_seconds, sees_all=sees_all))
     claimed = await _read_claimed(pool)
     left_jobs = await _left_jobs(pool, [row for row in orchestrators if not row.is_alive])
     left_nodes = await _left_nodes(pool, [row for row in workers if not row.is_alive])
@@ -63,6 +70,19 @@ async def read_fleet(pool: Reader, *, lease_seconds: float, worker_lease_seconds
         unowned_jobs=0 if unowned is None else unowned["jobs"],
         stale_tasks=count_stale(claimed, workers, lease_seconds),
     )
+
+
+async def has_tenants(pool: Reader) -> bool:
+    """Return whether there are other tenants than the installation."""
+    row = await pool.row(_SQL["has_tenants"], {})
+    return row is not None and bool(row["has_tenants"])
+
+
+def _registrations(rows: Iterable[Record], lease_seconds: float, *, sees_all: bool) -> Iterator[Registration]:
+    for row in rows:
+        registration = registration_of(row, lease_seconds)
+        is_own = row.get("tenant") not in (None, DEFAULT_TENANT)
+        yield registration if sees_all or is_own else without_counts(registration)
 
 
 async def _read_claimed(pool: Reader) -> dict[str, ClaimedTasks]:

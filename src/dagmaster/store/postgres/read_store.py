@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.engine.expressions.secret_parts import hide_secrets
 from dagmaster.engine.status import JobStatus
 from dagmaster.ports.read_store import ALL_LOGS, JobEvent, PendingCommand
-from dagmaster.ports.tenants import ALL_TENANTS
+from dagmaster.ports.tenants import ALL_TENANTS, DEFAULT_TENANT
 from dagmaster.records.fleet import FleetCounts, QueueBacklog
 from dagmaster.records.nodes import NodeValues, WaitInfo
 from dagmaster.records.workflows import VersionRecord, WorkflowRecord
@@ -20,7 +20,7 @@ from dagmaster.store.postgres.added_nodes import PostgresAddedNodeReader
 from dagmaster.store.postgres.connection_pool import STATEMENT_TIMEOUT_SECONDS, ReadOnlyPool
 from dagmaster.store.postgres.diagnosis_reader import read_diagnosis
 from dagmaster.store.postgres.finished_task_reader import PostgresFinishedTaskReader
-from dagmaster.store.postgres.fleet import read_fleet, read_handlers, read_workers
+from dagmaster.store.postgres.fleet import has_tenants, read_fleet, read_handlers, read_workers
 from dagmaster.store.postgres.job_feed import PostgresJobFeed, read_child_counts
 from dagmaster.store.postgres.job_list import (
     LAST_SECOND,
@@ -397,7 +397,11 @@ class PostgresReadStore:
 
     async def fleet(self) -> FleetRecord:
         return await read_fleet(
-            self.pool, lease_seconds=self.lease_seconds, worker_lease_seconds=self.worker_lease_seconds
+            self.pool,
+            lease_seconds=self.lease_seconds,
+            worker_lease_seconds=self.worker_lease_seconds,
+            sees_all=self.tenant in (None, ALL_TENANTS)
+            or (self.tenant == DEFAULT_TENANT and not await has_tenants(self.pool)),
         )
 
     # ── Diagnosis ──

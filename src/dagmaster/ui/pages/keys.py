@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.ui.pages.list_pages import ListPage, ListQuery
 from dagmaster.ui.pages.times import Moment, moment
 
@@ -83,6 +84,7 @@ class KeyEntry:
     name: str = ""
     scopes: Sequence[str] = (Scope.READ.value,)
     days: str = "90"
+    tenant: str = DEFAULT_TENANT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,8 @@ class KeysPage(ListPage[KeysQuery, KeyRow]):
     days: tuple[tuple[str, str], ...]
     made: NewKey | None
     sessions: tuple[SessionRow, ...] = ()
+    tenants: tuple[str, ...] = ()
+    """The tenants for which the viewer may make keys, if there are several."""
 
 
 def keys_page(
@@ -123,6 +127,7 @@ def keys_page(
     entry: KeyEntry | None = None,
     problem: str = "",
     made: NewKey | None = None,
+    tenants: Sequence[str] = (),
 ) -> KeysPage:
     entry = entry or KeyEntry()
     return KeysPage(
@@ -137,6 +142,7 @@ def keys_page(
         days=DAYS,
         problem=problem,
         made=made,
+        tenants=tuple(tenants) if len(tenants) > 1 else (),
         sessions=tuple(
             SessionRow(
                 record=session, since=moment(session.created_at, now), until=moment(session.expires_at, now)

@@ -9,6 +9,7 @@ from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dagmaster.application.access import tenant_for
 from dagmaster.application.api_keys import (
     MAX_NAME,
     create_key,
@@ -22,14 +23,16 @@ from dagmaster.application.browser_sessions import list_sessions, revoke_session
 from dagmaster.application.database_admin import schema_state
 from dagmaster.application.queries.fleet import fleet
 from dagmaster.application.queries.metrics import throughput
+from dagmaster.application.tenants import list_tenants
 from dagmaster.application.views import HealthState
-from dagmaster.errors import ApiKeyInvalid
+from dagmaster.errors import ApiKeyInvalid, TenantNotFound
 from dagmaster.http.parameters import MAX_ID, Cursor
 from dagmaster.http.services import App, Caller, HttpServices, Origin, Services
 from dagmaster.ports.api_keys import Caller as CallerRecord
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import AuditFilter
 from dagmaster.ports.job_options import MAX_ACTOR
+from dagmaster.ports.tenants import MAX_TENANT
 from dagmaster.ui.notices import Notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
 from dagmaster.ui.pages.audit import AuditQuery, audit_page
@@ -72,13 +75,20 @@ async def create(
         name=form.text("name", max_length=10 * MAX_NAME).strip(),
         scopes=tuple(form.texts("scope")),
         days=form.text("days", max_length=MAX_NUMBER),
+        tenant=form.text("tenant", max_length=MAX_TENANT) or caller.tenant,
     )
     try:
         scopes, days = parse_scopes(entry.scopes), _days(entry.days)
         view = await create_key(
-            services.keys_of(caller), entry.name, scopes, origin=origin, now=time.time(), days=days
+            services.keys_of(caller),
+            entry.name,
+            scopes,
+            origin=origin,
+            now=time.time(),
+            days=days,
+            tenant=tenant_for(caller, entry.tenant),
         )
-    except ApiKeyInvalid as error:
+    except (ApiKeyInvalid, TenantNotFound) as error:
         page = await _keys_page(services, caller, entry=entry, problem=str(error))
         return render(request, "keys.html", page, status=400)
     return render(request, "keys.html", await _keys_page(services, caller, made=new_key(view)), status=201)
@@ -150,8 +160,10 @@ async def _keys_page(
 ) -> KeysPage:
     page = await list_keys(services.keys_of(caller), cursor=cursor, limit=ROWS)
     sessions = await list_sessions(services.keys_of(caller)) if cursor is None else []
+    tenants = await list_tenants(services.tenants) if caller.is_installation_admin else []
     return keys_page(
         page,
+        tenants=[record.name for record in tenants],
         sessions=sessions,
         own_id=caller.key_id,
         now=time.time(),

@@ -14,10 +14,12 @@ GRANT EXECUTE ON FUNCTION dagapp.dag_public_signing_keys
 
 -- Graphs are stored by their content, and found by the hash that a row names: nobody lists or changes them.
 REVOKE SELECT, UPDATE, DELETE ON dagapp.dag_graphs FROM dagmaster_api, dagmaster_gateway;
-GRANT EXECUTE ON FUNCTION dagapp.dag_job_tenant TO dagmaster_api;
+GRANT EXECUTE ON FUNCTION dagapp.dag_job_tenant, dagapp.dag_has_tenants TO dagmaster_api;
 GRANT EXECUTE ON FUNCTION dagapp.dag_graph TO dagmaster_orchestrator, dagmaster_api, dagmaster_gateway;
 -- No server uses these.
 REVOKE ALL ON dagapp.dag_pool_slots, dagapp.dag_schedules FROM dagmaster_api;
+-- A partition has no policies: its rows are read through the table that it is part of.
+REVOKE ALL ON dagapp.dag_job_events_all FROM dagmaster_api, dagmaster_gateway;
 
 -- Every service reads the version. None changes it.
 REVOKE ALL ON dagapp.alembic_version FROM dagmaster_orchestrator, dagmaster_api;

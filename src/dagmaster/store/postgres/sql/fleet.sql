@@ -27,7 +27,7 @@ GROUP BY j.previous_owner_id
 
 -- name: workers
 -- Live workers, and the last ones that stopped or died.
-SELECT w.worker_id AS id, w.host, w.pid, w.version, w.queues, w.concurrency, w.counters,
+SELECT w.worker_id AS id, w.tenant, w.host, w.pid, w.version, w.queues, w.concurrency, w.counters,
        extract(epoch FROM w.started_at)::float8 AS started_at,
        extract(epoch FROM w.heartbeat_at)::float8 AS heartbeat_at, extract(epoch FROM w.stopped_at)::float8 AS stopped_at,
        extract(epoch FROM clock())::float8 AS now,
@@ -75,6 +75,10 @@ SELECT queue, count(*) FILTER (WHERE worker_id IS NULL) AS waiting,
        count(*) FILTER (WHERE worker_id IS NOT NULL) AS claimed,
        extract(epoch FROM clock() - min(dispatched_at) FILTER (WHERE worker_id IS NULL))::float8 AS oldest_seconds
 FROM dag_task_queue GROUP BY queue ORDER BY queue
+
+-- name: has_tenants
+-- Whether there are other tenants than the installation.
+SELECT dag_has_tenants() AS has_tenants
 
 -- name: unowned_jobs
 -- How many open jobs no orchestrator owns.

@@ -18,7 +18,8 @@ BEGIN
 END $$;
 ALTER TABLE dag_jobs DROP CONSTRAINT dag_jobs_submitted_by_check;
 ALTER TABLE dag_jobs ADD CONSTRAINT dag_jobs_submitted_by_check CHECK (length(submitted_by) <= 80) NOT VALID;
-DROP FUNCTION dag_workflow_tenant(text, text), dag_may_use_workflow(text, text), dag_graph(text), dag_job_tenant(bigint);
+DROP FUNCTION dag_workflow_tenant(text, text), dag_may_use_workflow(text, text), dag_graph(text), dag_job_tenant(bigint),
+    dag_has_tenants();
 ALTER TABLE dag_metric_jobs DROP CONSTRAINT dag_metric_jobs_pkey;
 ALTER TABLE dag_metric_jobs ADD PRIMARY KEY (period, workflow_id, status, bin);
 ALTER TABLE dag_metric_jobs DROP COLUMN tenant;

@@ -133,6 +133,12 @@ SET search_path = dagapp, pg_temp AS $$
     SELECT j.tenant FROM dag_jobs j WHERE j.id = job
 $$;
 REVOKE ALL ON FUNCTION dag_job_tenant FROM PUBLIC;
+-- Whether there are other tenants than `default`, also for callers that see one alone.
+CREATE FUNCTION dag_has_tenants() RETURNS boolean LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = dagapp, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM dag_tenants t WHERE t.name <> 'default')
+$$;
+REVOKE ALL ON FUNCTION dag_has_tenants FROM PUBLIC;
 -- Whose versions of a workflow a transaction means: its tenant's own, else the installation's.
 CREATE FUNCTION dag_workflow_tenant(workflow text, tenant text) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN EXISTS (SELECT FROM dagapp.dag_workflows w
