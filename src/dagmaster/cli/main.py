@@ -47,6 +47,7 @@ LOCAL_REASONS: Final = {
     "config": "It shows the settings of this machine. Those of a server are where the server runs",
     "doctor": "It checks this machine: its packages, its database, its disks. The state of a server is at"
     " /health",
+    "partners": "It sends samples to a receiver from this machine, and asks no database either",
     "run": "It runs a workflow in this process. `dagmaster submit` runs it on the workers of a server",
     "secrets-key": "Its keys are on this machine, and never sent. Run it where the database can be reached",
     "storm": "It simulates a workflow in this process, and asks no database either",
@@ -164,6 +165,10 @@ class LazyGroup(CommandGroup):
         "requests": (
             "dagmaster.cli.commands.requests:requests",
             "List what partners asked for, and the jobs that it led to.",
+        ),
+        "partners": (
+            "dagmaster.cli.commands.partners:partners",
+            "Check the receiver of a partner's callbacks.",
         ),
         "platforms": (
             "dagmaster.cli.commands.platforms:platforms",
