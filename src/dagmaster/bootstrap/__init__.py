@@ -151,13 +151,7 @@ async def open_application(
         app = await stack.enter_async_context(
             wire_application(config, settings, blob_dir, client=client, checks_schema=not migrate)
         )
-        # A caller of the embedded database is the user of this machine.
-        allows_loopback = app.callback_loopback or config.is_embedded
-        yield replace(
-            app,
-            own_turns=partial(own_turns, config, app.blobs),
-            callback_loopback=allows_loopback,
-        )
+        yield replace(app, own_turns=partial(own_turns, config, app.blobs))
 
 
 @contextlib.asynccontextmanager
@@ -214,7 +208,7 @@ async def wire_application(
             results=results if tenant is None else results.for_tenant(tenant),
             blobs=blobs,
             env=allowed_env(settings),
-            callback_loopback=settings.callback_loopback,
+            callback_loopback=settings.callback_loopback or config.is_embedded,
             default_queue=default_queue,
             limits=default_limits(settings),
             vault=make_vault(config, settings),

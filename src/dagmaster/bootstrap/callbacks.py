@@ -26,7 +26,7 @@ async def open_callbacks(
     from dagmaster.application.callbacks import Callbacks
     from dagmaster.store.postgres.callback_store import PostgresCallbackStore
 
-    store = PostgresCallbackStore(config)
+    store = PostgresCallbackStore(config, statement_timeout_seconds=settings.read_timeout_seconds)
     try:
         yield Callbacks(store=store, vault=make_vault(config, settings))
     finally:

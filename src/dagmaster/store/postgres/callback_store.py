@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ from dagmaster.records.callbacks import (
 )
 from dagmaster.store.postgres.audit_trail import entry_columns
 from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.connection_pool import STATEMENT_TIMEOUT_SECONDS, ReadOnlyPool
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
@@ -34,39 +36,47 @@ _FILTERS: Final = ("endpoint", "tenant", "subject", "since", "until")
 
 
 class PostgresCallbackStore:
-    """Reads and changes on one connection; the transactions of a tenant see its rows alone."""
+    """Changes on one connection, reads on another, which has a time limit. A tenant sees its rows alone."""
 
     def __init__(
-        self, config: DatabaseConfig, *, tenant: str | None = None, connection: Connection | None = None
+        self, config: DatabaseConfig, *, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
     ) -> None:
-        self._config = config
-        self._connection = connection or Connection(config, "dagmaster callbacks", reads=True)
-        self._tenant = tenant
+        self._connection = Connection(config, "dagmaster callbacks")
+        self._pool = ReadOnlyPool(
+            config,
+            "dagmaster callbacks, reader",
+            statement_timeout_seconds=statement_timeout_seconds,
+            max_connections=1,
+        )
+        self._tenant: str | None = None
 
     def for_tenant(self, tenant: str) -> PostgresCallbackStore:
-        return PostgresCallbackStore(self._config, tenant=tenant, connection=self._connection)
+        same = copy.copy(self)
+        same._tenant = tenant  # noqa: SLF001 - its own
+        return same
 
     async def close(self) -> None:
         await self._connection.close()
+        await self._pool.close()
 
     async def callbacks(
         self, callback_filter: CallbackFilter, *, after: Position | None, limit: int
     ) -> Sequence[tuple[int, CallbackRecord]]:
         params = _filter_columns(callback_filter)
         before = None if after is None else int(after[0])
-        rows = await self._fetch(_SQL["list"], {**params, "before": before, "limit": limit})
+        rows = await self._read(_SQL["list"], {**params, "before": before, "limit": limit})
         return [(row["seq"], _record(row)) for row in rows]
 
     async def find(self, callback_id: str) -> CallbackRecord | None:
         key = _uuid(callback_id)
-        rows = [] if key is None else await self._fetch(_SQL["find"], {"id": key})
+        rows = [] if key is None else await self._read(_SQL["find"], {"id": key})
         return _record(rows[0]) if rows else None
 
     async def endpoints(
         self, *, is_paused: bool | None = None, endpoint: str | None = None, tenant: str | None = None
     ) -> Sequence[EndpointRecord]:
         params = {"is_paused": is_paused, "endpoint": endpoint, "tenant": tenant}
-        rows = await self._fetch(_SQL["endpoints"], params)
+        rows = await self._read(_SQL["endpoints"], params)
         return [EndpointRecord(**dict(row)) for row in rows]
 
     async def replay(
@@ -84,7 +94,7 @@ class PostgresCallbackStore:
         return await self._change(_SQL["resume"], {"endpoint": endpoint, "tenant": tenant}, audit)
 
     async def secrets(self, tenant: str | None = None) -> Sequence[SigningSecretRecord]:
-        return [_secret(row) for row in await self._fetch(_SQL["secrets"], {"tenant": tenant})]
+        return [_secret(row) for row in await self._read(_SQL["secrets"], {"tenant": tenant})]
 
     async def add_secret(
         self, secret: NewSecret, *, overlap_seconds: float, audit: Sequence[AuditEntry]
@@ -115,8 +125,11 @@ class PostgresCallbackStore:
         return _secret(rows[0]) if rows else None
 
     async def public_keys(self, key_set: str | None) -> Sequence[PublicKey]:
-        rows = await self._fetch(_SQL["public_keys"], {"key_set": key_set})
+        rows = await self._read(_SQL["public_keys"], {"key_set": key_set})
         return [PublicKey(row["secret_id"], row["public_key"], row["expires_at"]) for row in rows]
+
+    async def _read(self, query: Query, params: dict[str, Any]) -> list[asyncpg.Record]:
+        return await self._pool.fetch(query, params, tenant=self._tenant)
 
     async def _fetch(self, query: Query, params: dict[str, Any]) -> list[asyncpg.Record]:
         return await self._connection.fetch(query, params, tenant=self._tenant)

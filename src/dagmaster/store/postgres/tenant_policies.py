@@ -90,9 +90,7 @@ POLICIES: Final[Mapping[str, Policy]] = {
 }
 SHARED: Final = frozenset({"alembic_version", "dag_leases", "dag_secret_keys"})
 """Tables without rows of a tenant."""
-HIDDEN: Final = frozenset(
-    {"dag_graphs", "dag_job_events_all", "dag_outbox", "dag_pool_slots", "dag_schedules"}
-)
+HIDDEN: Final = frozenset({"dag_graphs", "dag_job_events_all", "dag_pool_slots", "dag_schedules"})
 """Tables that the roles of servers and gateways cannot read. Graphs are found by their hash: `dag_graph`.
 Partitions are read through the table that they are part of, which has the policies."""
 
