@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagmaster.records.callbacks import CallbackRecord, EndpointRecord
 
 KEYS_PATH: Final = "/.well-known/webhook-keys"
-"""Where anybody reads the public keys of the installation; below it, those of a tenant by their set."""
+"""Where anybody reads the public keys of the installation; below it, the keys of a tenant by their set."""
 MAX_ENDPOINT: Final = 300
 
 

@@ -16,7 +16,9 @@ MAX_RETRY_AFTER_SECONDS: Final = 6 * 3600.0
 """The longest that an endpoint may ask to wait."""
 FIRST_CLOSED_SECONDS: Final = 1.0
 MAX_CLOSED_SECONDS: Final = 300.0
-POSTPONE_SECONDS: Final = 60.0
+UNSIGNED_SECONDS: Final = 60.0
+"""How long a callback waits that this process cannot sign: an operator has to give it the key."""
+SHORT_SECONDS: Final = 1.0
 MAX_ERROR: Final = 300
 
 
@@ -82,8 +84,8 @@ def unsendable(callback: ClaimedCallback, error: str) -> CallbackOutcome:
     )
 
 
-def postponed(callback: ClaimedCallback, error: str) -> CallbackOutcome:
-    """Return what becomes of a callback that this process could not sign: no attempt is used up."""
+def postponed(callback: ClaimedCallback, error: str, seconds: float = UNSIGNED_SECONDS) -> CallbackOutcome:
+    """Return what becomes of a callback that this process could not send: no attempt is used up."""
     return CallbackOutcome(
-        callback=callback, verdict=Verdict.POSTPONED, error=error[:MAX_ERROR], delay_seconds=POSTPONE_SECONDS
+        callback=callback, verdict=Verdict.POSTPONED, error=error[:MAX_ERROR], delay_seconds=seconds
     )

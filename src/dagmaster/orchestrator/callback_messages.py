@@ -62,7 +62,7 @@ def callback_body(callback: ClaimedCallback, links: ResultLinks, now: float) -> 
 def callback_headers(
     callback: ClaimedCallback, secrets: Sequence[str], body: bytes, now: float
 ) -> dict[str, str]:
-    """Return the headers: the time and the signatures are those of the attempt, the id never changes."""
+    """Return the headers: each attempt has its time and signatures, the id never changes."""
     timestamp = int(now)
     return {
         "content-type": "application/json",

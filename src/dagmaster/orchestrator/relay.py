@@ -24,7 +24,13 @@ from dagmaster.errors import (
 )
 from dagmaster.host.clocks import wait_at_most
 from dagmaster.host.connection_backoff import ConnectionBackoff
-from dagmaster.orchestrator.callback_attempts import RetrySchedule, judge, postponed, unsendable
+from dagmaster.orchestrator.callback_attempts import (
+    SHORT_SECONDS,
+    RetrySchedule,
+    judge,
+    postponed,
+    unsendable,
+)
 from dagmaster.orchestrator.callback_messages import ResultLinks, callback_body, callback_headers
 from dagmaster.ports.callbacks import Verdict
 from dagmaster.ports.default_settings import CALLBACK_PAUSE_DAYS, RECONNECT_MAX_SECONDS
@@ -170,7 +176,7 @@ class Relay:
             _LOGGER.warning("callbacks of %s cannot be signed; they wait: %s", callback.tenant, error)
             return postponed(callback, "not sent: this installation cannot sign it")
         except (DatabaseUnavailable, StatementFailed):
-            return postponed(callback, "not sent: the database did not answer")
+            return postponed(callback, "not sent: the database did not answer", SHORT_SECONDS)
         except Exception:
             # One callback must not stop the others; the text of an unknown error may show a secret.
             _LOGGER.exception("a callback could not be sent; it is tried again")

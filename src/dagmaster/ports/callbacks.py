@@ -230,4 +230,4 @@ class CallbackStore(Protocol):
         """Revoke a secret at once; return it, if it exists. Else no entry is stored."""
 
     async def public_keys(self, key_set: str | None) -> Sequence[PublicKey]:
-        """Return the public keys of a set, of which anybody may know; None: those of the installation."""
+        """Return the public keys of a set, of which anybody may know; None: the installation's."""

@@ -1,7 +1,7 @@
 """The address of a request's result: it expires, and who follows it needs a key of the partner as well.
 
 A relay makes it, and a gateway checks it. What signs it is a random value of the request
-(`dag_api_requests.result_key`), so that neither of them needs a secret of its own.
+(`dag_api_requests.result_key`), so that neither of them needs a secret.
 """
 
 from __future__ import annotations

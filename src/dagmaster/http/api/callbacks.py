@@ -140,7 +140,7 @@ async def create_secret(
     """Create a signing secret. It is shown only in this answer; the one before it signs on for a while."""
     kind, tenant = SecretKind(body.kind), body.tenant or caller.tenant
     if caller.sees not in {ALL_TENANTS, tenant}:
-        raise KeyNarrowed("this key makes signing secrets of its own tenant alone")
+        raise KeyNarrowed("this key makes signing secrets for its tenant alone")
     view = await create_signing_secret(
         callbacks, kind, origin=origin, tenant=tenant, overlap_hours=body.overlap_hours
     )
