@@ -213,8 +213,10 @@ def _filter(status: str | None, words: dict[str, str | None]) -> CallbackFilter:
 
 def _print_callbacks(records: tuple[CallbackRecord, ...]) -> None:
     table, now = Table(box=None, pad_edge=False), time.time()
-    for column in ("callback", "of", "state", "status", "tries", "endpoint", "last error"):
-        table.add_column(column, no_wrap=column not in {"endpoint", "last error"})
+    # The id is whole on any screen: it is what `show` and `replay` take.
+    table.add_column("callback", no_wrap=True, min_width=len(records[0].callback_id))
+    for column in ("of", "state", "status", "tries", "endpoint", "last error"):
+        table.add_column(column, overflow="fold")
     for record in records:
         subject = f"job {record.job_id}" if record.request_id is None else f"request {record.request_id}"
         status = record.status.value
