@@ -1,8 +1,8 @@
 """When two requests are the same one, and what is stored of a body: nothing that may be secret.
 
-The digest of a body leaves hidden values out: those of secret inputs, and of a request that was rejected all
+The digest of a body leaves hidden values out: secret inputs, and of a request that was rejected all
 values, as nobody knows which are secret. Secret values are recognized by prints, which the key of the
-installation makes; those of a rejected request by a slow digest with a salt.
+installation makes; a rejected request's by a slow digest with a salt.
 """
 
 from __future__ import annotations

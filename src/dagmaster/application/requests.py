@@ -97,7 +97,7 @@ def raise_rejection(answer: RequestResult | Exception) -> RequestResult:
 
 
 class RequestQueue:
-    """Stores the requests of many callers: those of one tenant that arrive together share a statement."""
+    """Stores the requests of many callers: requests of one tenant that arrive together share a statement."""
 
     def __init__(self) -> None:
         self._batcher = Batcher(self._submit_all, max_size=MAX_BATCH)

@@ -65,7 +65,7 @@ def check_sandbox(app: Application, body: RequestBody) -> SandboxOutcome | None:
     """Return the outcome to play; None: it is a real request. Raise the error that is asked for."""
     if not is_sandbox(app):
         if body.sandbox is not None:
-            raise _invalid("sandbox", "this key starts real jobs: create one with --sandbox to play outcomes")
+            raise _invalid("sandbox", "this key starts real jobs: only a sandbox key plays outcomes")
         return None
     unknown = sorted(set(body.sandbox or {}) - {"outcome"})
     if unknown:

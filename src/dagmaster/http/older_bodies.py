@@ -1,4 +1,4 @@
-"""Bodies of other systems, on the paths of other systems (`http.aliases`): translated to those of this API.
+"""Bodies of other systems, on the paths of other systems (`http.aliases`): translated to bodies of this API.
 
 A route under its own path takes only its own body.
 """

@@ -80,7 +80,7 @@ class HttpServices:
         return self.admin.changes.for_tenant(caller.sees)
 
     def keys_of(self, caller: CallerRecord) -> ApiKeyStore:
-        """Return the keys and sessions that a caller administers: those of its tenant."""
+        """Return the keys and sessions that a caller administers: its tenant's."""
         return self.keys.for_tenant(caller.sees)
 
     def __post_init__(self) -> None:

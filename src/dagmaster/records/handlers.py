@@ -87,7 +87,7 @@ def aliases_of(definition: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def owned_names(name: str, owner: str, definition: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of a contract that are its owner's: aliases are those of the installation only."""
+    """Return the names of a contract that are its owner's: only the installation has aliases."""
     return frozenset((name, *(aliases_of(definition) if owner == INSTALLATION else ())))
 
 

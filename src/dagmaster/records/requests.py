@@ -85,7 +85,7 @@ class RequestOptions(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBody(RequestOptions):
-    """What a partner sends. `fields`: those of the platform's own format."""
+    """What a partner sends. `fields`: the fields of the platform's own format."""
 
     input_params: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)

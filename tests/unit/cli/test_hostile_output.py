@@ -169,6 +169,16 @@ SHOWN: Final = {
     "callbacks secrets list": ["", "--json", "--tenant ?"],
     "callbacks secrets create": ["--tenant ?"],
     "callbacks secrets revoke": ["?"],
+    "tenants create": ["?", "t2 --title ? --callback-url https://example.com/?"],
+    "tenants list": ["", "--json"],
+    "tenants show": ["?", "default --json"],
+    "tenants set": ["? --title x", "default --title ?"],
+    "platforms list": ["", "--json"],
+    "platforms show": ["?", "ddh --json"],
+    "platforms set": ["? --id-field x", "p2 --title ? --id-field ?"],
+    "requests list": ["", "--json", "--workflow ?", "--actor ? --tenant ?", "--idempotency-key ?"],
+    "requests show": ["?", "? --json"],
+    "partners check": ["? --secret whsec_AAAA", "https://example.invalid/ --secret ?"],
     "blobs list": ["?", "file:///?"],
     "blobs get": ["? x"],
     "blobs put": ["? ?"],
@@ -182,7 +192,7 @@ SHOWN: Final = {
 """The command lines of each command. `?` is the hostile text, FILE a workflow file with it; job ids are filled in."""
 
 WITHOUT_DATA: Final = {
-    "dev", "orchestrator", "relay", "serve", "server", "worker",
+    "dev", "gateway", "orchestrator", "relay", "serve", "server", "worker",
     "doctor", "keys login-link", "secrets-key check", "secrets-key create", "secrets-key rotate",
     "metrics rebuild", "migrate", "migrate current", "migrate history", "migrate upgrade", "stac init", "workflows schema",
 }  # fmt: skip

@@ -252,7 +252,6 @@ AS_JSON = [
     "jobs show fine --json",
     "jobs show broken --json",
     "jobs show asking --json",
-    "jobs show last --json",
     "jobs show fine greet --json",
     "jobs show broken tiles__1 --json",
     "jobs why asking --json",
@@ -276,7 +275,6 @@ AS_JSON = [
     "changes --json",
     "changes --kind key --actor test --limit 1 --json",
     "jobs audit --json",
-    "jobs audit last --json",
     "metrics rebuild --json",
 ]
 

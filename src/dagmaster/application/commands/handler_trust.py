@@ -74,7 +74,7 @@ async def _find_trusted(app: Application, name: str, caller: str | None) -> tupl
     except HandlerNotFound as error:
         raise HandlerNotFound(
             f"{error}. A name that ships with dagmaster has a contract once a worker of the installation has"
-            " published it; a key that names the handler needs no trust (dagmaster keys create --handler)"
+            " published it; a key that is narrowed to the handler needs no trust"
         ) from error
     return record, choose_caller(record, caller)
 

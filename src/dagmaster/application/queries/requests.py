@@ -59,7 +59,7 @@ def parse_request_statuses(names: Collection[str]) -> frozenset[RequestStatus]:
 def _narrow(app: Application, request_filter: RequestFilter) -> RequestFilter:
     """Return a filter of the requests that the caller reaches.
 
-    With its tenant, which the database checks anyway: so that its index finds them among those of others.
+    With its tenant, which the database checks anyway: so that its index finds them among the others.
     """
     actor, caller = _own_actor(app), app.caller
     if caller is not None and caller.sees != ALL_TENANTS and request_filter.tenant is None:

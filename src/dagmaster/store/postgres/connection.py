@@ -194,7 +194,7 @@ class Connection:
                 await ending
 
     def _beginning(self, tenant: str | None) -> str:
-        """Return what begins a transaction with settings of its own; empty if there are none.
+        """Return what begins a transaction with other settings; empty if there are none.
 
         The tenant is set for one transaction and never for the session: the next one may be of another.
         """

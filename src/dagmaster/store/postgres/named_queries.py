@@ -170,7 +170,7 @@ def value_arguments(
         _ORDERS[key] = len(names), _selector([names.index(name) for name in query.parameters])
     count, select = _ORDERS[key]
     if len(values) != count:
-        raise ValueError(f"{query.name}: {len(values)} values for {count} parameters")
+        raise ValueError(f"{query.name}: {count} parameters, and another number of values")
     return list(select(values))
 
 

@@ -195,5 +195,5 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
       AND CASE WHEN $1 IS NULL THEN s.tenant = 'default' ELSE s.key_set = $1 END
     ORDER BY s.created_at DESC, s.secret_id
 $$;
--- A trigger runs without this right; with it, anybody could let a table of their own write callbacks.
+-- A trigger runs without this right; with it, anybody could let another table write callbacks.
 REVOKE ALL ON FUNCTION dag_tell_job, dag_tell_request, dag_public_signing_keys FROM PUBLIC;
