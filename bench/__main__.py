@@ -43,6 +43,7 @@ MORE_PARTS = {
     "floor": "the floor of the runtime alone: the same rows in hand-written SQL (1 min)",
     "patterns": "hostile patterns and inputs: the longest match, the longest check, a check process (1 min)",
     "roles": "calls of a worker with the role dagmaster_worker, against the owner's statements (10 s)",
+    "tenants": "lists of a million jobs of 50 tenants, with and without the role of servers (4 min)",
     "http_jobs": "of http: start, idle, and jobs over HTTP against the direct path (2 min)",
     "http_lists": "of http: lists of a million jobs with each filter (4 min)",
     "http_metrics": "of http: metrics with a million finished jobs (6 min)",

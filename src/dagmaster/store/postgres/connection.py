@@ -204,6 +204,9 @@ class Connection:
         if tenant is None:
             return begin
         check_role(self._wanted_role, self._role, tenant)
+        if self._wanted_role is not None and self._role is None:
+            # One tenant alone, and a user without the role: as before there were tenants.
+            return begin
         return f"{begin or 'BEGIN'}; {set_tenant(tenant)}"
 
     async def _take_role(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:

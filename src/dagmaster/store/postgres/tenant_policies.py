@@ -23,7 +23,7 @@ EXEMPT: Final = ("dagmaster_orchestrator", "dagmaster_worker")
 
 # As a subquery it is evaluated once a statement, and not once a row.
 _TENANT: Final = "(SELECT dagapp.dag_tenant())"
-_ALL: Final = f"{_TENANT} = '*'"
+_ALL: Final = "(SELECT dagapp.dag_tenant() = '*')"
 _OWN: Final = f"{_ALL} OR tenant = {_TENANT}"
 _INSTALLATION: Final = f"{_TENANT} <> '' AND tenant = 'default'"
 _OF_JOB: Final = f"{_ALL} OR EXISTS (SELECT FROM dagapp.dag_jobs j WHERE j.id = job_id)"
