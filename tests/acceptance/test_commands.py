@@ -16,6 +16,7 @@ import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.fork_server import DAGMASTER, ROOT, run_command
+from tests.environment import LOG_DIR
 from tests.patience import PATIENCE_SECONDS
 from tests.server_folders import copy_migrated_cluster, server_folder
 
@@ -117,7 +118,7 @@ def test_a_command_that_reads_jobs_does_not_import_pydantic():
             assert not heavy, (command, heavy)
     """
     # With a name that is no setting, all settings are checked.
-    env = {name: value for name, value in os.environ.items() if name != "DAGMASTER_TEST_RUN"}
+    env = {name: value for name, value in os.environ.items() if name not in ("DAGMASTER_TEST_RUN", LOG_DIR)}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

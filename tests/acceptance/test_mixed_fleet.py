@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from dagmaster.store.postgres import schema_version
 from tests.acceptance.background_process import Process
 from tests.acceptance.fork_server import ROOT
 from tests.acceptance.test_services import new_sandbox
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["new_sandbox"]
 
 SCHEMA_VERSION = "src/dagmaster/store/postgres/schema_version.py"
-PREVIOUS = f"{int(schema_version.HEAD) - 1:04}"
+PREVIOUS = "0012"
+"""The newest schema that a published version had before this one: the versions between were never published."""
 
 HANDLERS = """
 import asyncio, pathlib
@@ -55,11 +55,10 @@ def git(*arguments: str) -> bytes:
 
 def previous_source(folder: Path) -> Path:
     """Extract the source of the last commit with the previous schema."""
-    introduced = f'HEAD: Final = "{schema_version.HEAD}"'
+    previous = f'HEAD: Final = "{PREVIOUS}"'
     try:
-        (commit, *_) = (
-            git("log", "--reverse", "--format=%H", f"-G{introduced}", "--", SCHEMA_VERSION).decode().split()
-        )
+        # The commit that replaced it.
+        (commit, *_) = git("log", "--format=%H", f"-G{previous}", "--", SCHEMA_VERSION).decode().split()
         archive = git("archive", f"{commit}^", "src")
     except (OSError, ValueError, subprocess.CalledProcessError):
         pytest.skip(

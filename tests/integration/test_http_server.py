@@ -30,7 +30,12 @@ PROCESS_ROUTES = {"/health", "/metrics"}
 """What they answer is partly in the memory of the server. Streams wait for the database: see `test_streams`."""
 TASK_LINE = '{"task": {"id": "1", "label": "f", "definition": {"handler": "m.f", "queue": "q"}}}\n'
 LINES = '{"job": {"name": "n"}}\n' + TASK_LINE
-QUERIES = {"/api/v1/workflows/{workflow_id}/diff": "?before=1&after=1", "/api/v1/lookup": "?correlation_id=x"}
+QUERIES = {
+    "/api/v1/workflows/{workflow_id}/diff": "?before=1&after=1",
+    "/api/v1/lookup": "?correlation_id=x",
+    "/api/v1/jobs/cancel": "?dry_run=true&workflow_id=w",
+    "/api/v1/jobs/resume": "?dry_run=true&workflow_id=w",
+}
 
 
 def test_a_new_database_is_migrated_over_http_with_the_key_of_the_settings(dsn, tmp_path):

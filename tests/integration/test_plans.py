@@ -82,7 +82,7 @@ SELECT 2 * $crowd + i, 'w', 1, 'g', '{}', 1, clock() FROM generate_series(1, $cr
 
 # Statements about one row of a small table or of one key, and those of a stop or a drain.
 SMALL = {
-    "client.assign_queue", "client.put_graph", "client.put_workflow", "client.deactivate", "client.activate", "client.drain", "client.expire_process",
+    "client.assign_queue", "client.put_graph", "client.put_workflow", "client.deactivate", "client.activate", "client.drain", "client.expire_process", "client.lock_workflow", "client.workflow_is",
     "client.undrain",
     "orchestrator.definition", "orchestrator.deregister", "orchestrator.find_workflow", "orchestrator.handler_versions",
     "orchestrator.heartbeat", "orchestrator.lease_machine", "orchestrator.register", "orchestrator.release_jobs", "orchestrator.release_machine",
@@ -173,6 +173,8 @@ async def test_no_statement_for_a_worker_that_speaks_http_reads_more_rows_than_i
     assert len(tasks) == BATCH
     await worker.keep_fingerprints({task.task_id: (task.token, {"s": "x"}) for task in tasks})
     assert await worker.overdue_tasks([task.task_id for task in tasks], 0.0) == []
+    worker.count("completed")
+    assert await worker.heartbeat([task.task_id for task in tasks], {}) is not None
     assert (await worker.renew([task.task_id for task in tasks])).stops == set()
     assert len(await worker.report_with_receipts([outcome(task) for task in tasks])) == BATCH
     assert await workers.receipt(tasks[0].task_id, tasks[0].token) is AttemptStatus.COMPLETED

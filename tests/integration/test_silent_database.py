@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -16,7 +17,6 @@ from dagmaster.cli.commands import fleet as fleet_command
 from dagmaster.cli.main import cli, main
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.api_keys import Caller, Scope
-from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.conformance.server import dsn_of, release_database, take_database
@@ -73,7 +73,7 @@ def test_tables_that_are_locked_do_not_stop_the_fleet_from_being_shown(postgres,
             # What the installation saw is nothing for a tenant.
             caller = Caller(key_id="1", name="p", scopes=frozenset({Scope.READ}), tenant="partner")
             with pytest.raises(DatabaseUnavailable):
-                await monitor.snapshot(app.on_behalf_of(ChangeOrigin(actor=caller.actor), caller))
+                await monitor.snapshot(replace(app, caller=caller, read=read.for_tenant(caller.sees)))
             monkeypatch.setattr(fleet_command, "ANSWER_SECONDS", 0.3)
             result = await asyncio.to_thread(CliRunner().invoke, cli, ["fleet"])
             assert result.exit_code != 0

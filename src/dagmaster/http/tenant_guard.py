@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dagmaster.records.tenants import TenantRecord
 
 KNOWN_SECONDS: Final = 5.0
+STALE_SECONDS: Final = 60.0
+"""How long what is known serves while the database does not answer."""
 ANSWER_SECONDS: Final = 0.8
 """How long to wait for the database, if it has answered before."""
 
@@ -50,9 +52,7 @@ class TenantGuard:
         """
         if caller.is_installation_admin:
             return
-        known = await self._read(is_needed=caller.tenant != DEFAULT_TENANT)
-        if known is None:
-            return
+        known = await self._read(is_tenant=caller.tenant != DEFAULT_TENANT)
         if caller.tenant != DEFAULT_TENANT:
             tenant = known.tenants.get(caller.tenant)
             if tenant is None or tenant.disabled_at is not None:
@@ -79,17 +79,19 @@ class TenantGuard:
                 retry_after_seconds=allowance.wait_seconds,
             )
 
-    async def _read(self, *, is_needed: bool) -> _Known | None:
-        """Return what is known; without it, wait for the database only if a tenant depends on it."""
+    async def _read(self, *, is_tenant: bool) -> _Known:
+        """Return what is known, to a tenant only if it is not too old; without it, wait for the database."""
         known = self._known
         if known is not None and time.monotonic() - known.at <= KNOWN_SECONDS:
             return known
         try:
-            async with asyncio.timeout(None if known is None and is_needed else ANSWER_SECONDS):
+            async with asyncio.timeout(None if known is None else ANSWER_SECONDS):
                 return await self._reads.run("tenants", self._load)
-        except (DatabaseUnavailable, TimeoutError):
-            if known is None and is_needed:
-                raise
+        except (DatabaseUnavailable, TimeoutError) as error:
+            if known is None or (is_tenant and time.monotonic() - known.at > STALE_SECONDS):
+                raise DatabaseUnavailable(
+                    "the database did not answer while the tenant was looked up"
+                ) from error
             return known
 
     async def _load(self) -> _Known:

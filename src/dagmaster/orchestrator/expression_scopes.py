@@ -8,10 +8,12 @@ from dagmaster.engine.expressions.secret_parts import secret_names, typed_inputs
 from dagmaster.engine.model import FanOut, Job, Node
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.node_values import ValueKey, ValueKind
+from dagmaster.ports.tenants import DEFAULT_TENANT, may_use_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from dagmaster.engine.expressions.templates import Template
     from dagmaster.json_types import JsonObject, JsonValue
 
     Ref = tuple[str | int, ...]
@@ -20,8 +22,14 @@ if TYPE_CHECKING:
 class ExpressionScopes:
     """The scopes of one job. The part shared by all children of a fan-out is built once."""
 
-    def __init__(self, job: Job, inputs: Mapping[str, JsonValue], env: Mapping[str, str]) -> None:
-        self.job = job
+    def __init__(
+        self,
+        job: Job,
+        inputs: Mapping[str, JsonValue],
+        env: Mapping[str, str],
+        tenant: str = DEFAULT_TENANT,
+    ) -> None:
+        self.job, self.tenant = job, tenant
         self.secret_inputs = secret_names(job.graph.inputs)
         self.inputs = typed_inputs(self.secret_inputs, inputs)
         self.env = env
@@ -30,6 +38,13 @@ class ExpressionScopes:
         self.loaded: dict[ValueKey, Any] = {}
         """The loaded values of fan-outs."""
         self._shared: dict[tuple[str | None, tuple[Ref, ...]], JsonObject] = {}
+
+    def foreign_secret(self, template: Template) -> str | None:
+        """Return the name of a secret that the tenant of the job may not use; None if there is none."""
+        if self.tenant == DEFAULT_TENANT:
+            return None
+        names = (str(use.keys[1]) for _, use in template.uses if use.keys[0] == "secrets")
+        return next((name for name in names if not may_use_secret(self.tenant, name)), None)
 
     @staticmethod
     def add_needed(node: Node | None, refs: Iterable[Ref], outputs: set[str], keys: set[ValueKey]) -> None:

@@ -64,7 +64,7 @@ class OwnedJob:
         self.is_fresh = claimed.row.status is JobStatus.PENDING and not claimed.nodes
         self.job = Job.rebuild(graph, claimed.row, claimed.nodes)
         self.new, inputs = claimed.new, claimed.inputs
-        self.scopes = ExpressionScopes(self.job, inputs, claimed.env)
+        self.scopes = ExpressionScopes(self.job, inputs, claimed.env, self.new.tenant)
         self.reuse = ResultReuse(self.job, inputs, source=source, reusable=reusable, redo=claimed.new.redo)
         self.epoch = claimed.epoch
         self.event_seq = claimed.event_seq

@@ -368,6 +368,13 @@ class _Turn:
                 node, ResolvedTask(decision.node, decision.attempt, decision.task, {}, template.text)
             )
             return
+        if (secret := self.scopes.foreign_secret(template)) is not None:
+            message = (
+                f"secrets.{secret} is not of the tenant {self.scopes.tenant}, whose secrets have its name and"
+                " two underscores before theirs"
+            )
+            self.collect(advance(self.job, ResolutionFailed(decision.node, "", message), self.now))
+            return
         try:
             value = template.resolve({} if template.is_constant else self.scopes.scope(node, template.refs))
         except EvaluationFailed as error:

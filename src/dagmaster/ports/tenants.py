@@ -31,6 +31,15 @@ def is_tenant(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+def may_use_secret(tenant: str, name: str) -> bool:
+    """Return whether jobs of a tenant may use a secret: `ACME__NAME` of `acme`, or any of the installation.
+
+    Everything before the first `__` is the tenant: no name belongs to two.
+    """
+    owner, separator, _ = name.partition("__")
+    return tenant == DEFAULT_TENANT or (separator != "" and owner.lower().replace("_", "-") == tenant)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfTenant:
     """What belongs to a tenant."""

@@ -78,7 +78,8 @@ async def change_jobs(
 ) -> SelectionResult:
     """Cancel or resume jobs, each by its own command: one that is rejected does not stop the others.
 
-    While the database cannot be reached, the rest of them has this as its outcome.
+    While the database cannot be reached, the rest of them has this as its outcome. If none was changed, it
+    is raised.
     """
     outcomes: list[JobOutcomeView] = []
     outage: DagmasterError | None = None
@@ -96,6 +97,8 @@ async def change_jobs(
             outcome = JobOutcomeView(job_id=job_id, accepted=True, sentence=sentence, error=None)
         outcomes.append(outcome)
     accepted = sum(outcome.accepted for outcome in outcomes)
+    if outage is not None and not accepted:
+        raise outage
     return SelectionResult(
         action=action,
         accepted_count=accepted,

@@ -141,7 +141,7 @@ async def platform(app: App, platform_id: PlatformId) -> JSONResponse:
     return JSONResponse((await show_platform(app, platform_id)).to_dict())
 
 
-@routes.post("/platforms", Scope.ADMIN, "PlatformView")
+@routes.post("/platforms", Scope.ADMIN, "PlatformView", reach=Reach.INSTALLATION)
 async def put_platform(app: App, body: PlatformBody) -> JSONResponse:
     """Declare a platform, or replace its declaration."""
     return JSONResponse((await set_platform(app, body.to_record())).to_dict())

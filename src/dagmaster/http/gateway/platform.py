@@ -43,9 +43,9 @@ IdempotencyKey = Annotated[
 ]
 RequestId = Annotated[str, Path(max_length=200, description="The `request_id` of a submit.")]
 _SUBMIT: Final[dict[str, Any]] = {
-    "status": 202, "reach": Reach.OPEN, "fails": (400, 409, 413, 422)
+    "status": 202, "reach": Reach.REQUESTS, "fails": (400, 409, 413, 422)
 }  # fmt: skip
-_STATUS: Final[dict[str, Any]] = {"reach": Reach.JOBS, "fails": (404,)}
+_STATUS: Final[dict[str, Any]] = {"reach": Reach.REQUESTS, "fails": (404,)}
 
 
 @routes.post("/platform/submit", Scope.SUBMIT, PlatformSubmitResponse, name="submit_request", **_SUBMIT)

@@ -173,8 +173,8 @@ class Connection:
         begin = self._beginning(tenant)
         if not begin:
             return await connection.fetch(sql, *arguments)
-        await connection.execute(begin)
         try:
+            await connection.execute(begin)
             rows = await connection.fetch(sql, *arguments)
         except PostgresError:
             if not connection.is_closed():
@@ -191,7 +191,8 @@ class Connection:
         ending, self._ending = self._ending, None
         if ending is not None:
             with contextlib.suppress(*DRIVER_ERRORS):
-                await ending
+                # A caller that is cancelled here does not cancel the end of what another one read.
+                await asyncio.shield(ending)
 
     def _beginning(self, tenant: str | None) -> str:
         """Return what begins a transaction with other settings; empty if there are none.

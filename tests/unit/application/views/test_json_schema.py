@@ -442,6 +442,8 @@ def test_every_number_has_its_unit_and_every_time_its_name():
         "rate_burst",
         "last_status",
         "failures",
+        "waiting",
+        "dead",
     }
     for name, schema in SCHEMAS["$defs"].items():
         for key, value in schema["properties"].items():
@@ -451,6 +453,8 @@ def test_every_number_has_its_unit_and_every_time_its_name():
                     f"{name}.{key}"
                 )
             if any(kind.get("format") == "date-time" for kind in kinds):
-                assert key.endswith("_at") or key in ("at", "since", "until"), f"{name}.{key}"
+                assert key.endswith("_at") or key in ("at", "since", "until", "failing_since"), (
+                    f"{name}.{key}"
+                )
             if key.endswith("_id"):
                 assert all(kind.get("type") in ("string", "null", None) for kind in kinds), f"{name}.{key}"
