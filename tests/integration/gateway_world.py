@@ -71,7 +71,7 @@ async def execute(dsn: str, *statements: str) -> Any:
         await connection.close()
 
 
-async def add_key(dsn: str, tenant: str, *scopes: Scope) -> str:
+async def add_key(dsn: str, tenant: str, *scopes: Scope, is_sandbox: bool = False) -> str:
     """Return a key of a tenant, which is made if it is missing."""
     await execute(
         dsn,
@@ -80,7 +80,8 @@ async def add_key(dsn: str, tenant: str, *scopes: Scope) -> str:
     )
     store = PostgresApiKeyStore(DatabaseConfig(dsn=dsn))
     name = f"{tenant}-{'-'.join(scopes)}"
-    view = await create_key(store, name, scopes, origin=ChangeOrigin(actor="test"), now=time.time())
+    origin = ChangeOrigin(actor="test")
+    view = await create_key(store, name, scopes, origin=origin, now=time.time(), is_sandbox=is_sandbox)
     await store.close()
     await execute(dsn, f"UPDATE dag_api_keys SET tenant = '{tenant}' WHERE name = '{name}'")
     return str(view.key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,10 @@ from asyncpg.exceptions import GeneratedAlwaysError, InsufficientPrivilegeError
 
 from dagmaster.bootstrap.gateway import gateway_config, make_gateway
 from dagmaster.http.gateway import startup
+from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.gateway import JobQueryRequest
+from dagmaster.ports.result_links import result_link
 from dagmaster.ports.tenants import ALL_TENANTS, GATEWAY_ROLE
 from dagmaster.settings import load_settings
 from dagmaster.store.postgres import schema_version
@@ -124,7 +127,6 @@ def test_every_column_that_the_role_reads_is_needed(dsn: str):
 def test_a_key_is_found_by_its_digest_and_by_nobody_else(dsn: str):
     async def scenario() -> None:
         from dagmaster.application.api_keys import digest_of
-        from dagmaster.ports.api_keys import Scope
 
         key = await add_key(dsn, "acme", Scope.SUBMIT)
         store = store_of(mine)
@@ -274,6 +276,42 @@ def test_a_request_that_cannot_be_carried_out_is_recorded_and_says_why(dsn: str,
         assert (full.status_code, full.json()["code"]) == (429, "request_quota_exceeded")
         assert int(full.headers["retry-after"]) > 0
 
+    in_world(dsn, tmp_path, work)
+
+
+def test_a_link_of_a_callback_is_for_its_partner_and_for_a_while(dsn: str, tmp_path: Path):
+    async def work(world: GatewayWorld) -> None:
+        sandbox = {**SUBMIT, "sandbox": {"outcome": "failed"}}
+        world.keys["sandbox"] = await add_key(dsn, "acme", Scope.SUBMIT, is_sandbox=True)
+        request_id = result_key = ""
+        for name, body in (("acme", SUBMIT), ("sandbox", sandbox)):
+            accepted = await world.post("/platform/submit", body, name)
+            assert accepted.status_code == 202, accepted.text
+            request_id = accepted.json()["request_id"]
+            query = f"SELECT result_key::text FROM dag_api_requests WHERE request_id = '{request_id}'"
+            ((result_key,),) = await execute(dsn, query)
+            valid, expired = (
+                result_link("", result_key, request_id, int(time.time()) + seconds) for seconds in (3_600, -1)
+            )
+            status = await world.get(f"/platform/status/{request_id}", name)
+            answer = await world.get(valid, name)
+            assert (answer.status_code, answer.json()) == (200, status.json())
+            assert result_key not in answer.text
+            tampered = valid.replace("signature=", "signature=0")[:-1]
+            unknown = result_link("", result_key, UNKNOWN, int(time.time()) + 3_600)
+            asked = [(tampered, name), (unknown, name), (valid, "other"), (expired, "other")]
+            answers = [await world.get(*one) for one in asked]
+            answers.append(await world.get(f"/platform/status/{UNKNOWN}", name))
+            assert {(one.status_code, one.content) for one in answers} == {(404, answers[0].content)}
+            late = await world.get(expired, name)
+            assert (late.status_code, late.json()["code"]) == (410, "result_link_expired")
+        # A key that only submits sees what it sent itself.
+        store = store_of(as_gateway_dsn)
+        assert await store.result_key("acme", request_id, actor="acme/sandbox:acme-submit") == result_key
+        assert await store.result_key("acme", request_id, actor="acme/key:another") is None
+        await store.close()
+
+    as_gateway_dsn = as_gateway(dsn)
     in_world(dsn, tmp_path, work)
 
 

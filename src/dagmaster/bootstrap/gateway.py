@@ -192,9 +192,17 @@ class _Requests:
         self._store = store
 
     async def status(self, caller: Caller, request_id: str) -> RequestStatusRecord:
-        actor = caller.actor if caller.limits.is_own else None
         # Large results are not read here: a server has the files.
-        return await read_status(self._store.requests(caller.sees), None, request_id, actor=actor)
+        reader = self._store.requests(caller.sees)
+        return await read_status(reader, None, request_id, actor=_narrowed(caller))
+
+    async def result_key(self, caller: Caller, request_id: str) -> str | None:
+        return await self._store.result_key(caller.sees, request_id, actor=_narrowed(caller))
+
+
+def _narrowed(caller: Caller) -> str | None:
+    """Return whose requests alone a caller sees; None: those of its tenant."""
+    return caller.actor if caller.limits.is_own else None
 
 
 def _checks(

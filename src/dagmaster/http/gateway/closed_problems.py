@@ -41,6 +41,7 @@ CODES: Final[Mapping[str, Fixed]] = {
     "method_not_allowed": Fixed(405, "The route does not have this method; see the header Allow."),
     "request_timed_out": Fixed(408, "The body of the request arrived too slowly."),
     "idempotency_conflict": Fixed(409, "The idempotency key was used before, for another request."),
+    "result_link_expired": Fixed(410, "The link has expired: ask `/platform/status/{request_id}` instead."),
     "request_too_large": Fixed(413, "The body of the request is too large."),
     "media_type_unsupported": Fixed(415, "A body is uncompressed JSON: Content-Type application/json."),
     "host_rejected": Fixed(421, "The request names a host that is not this gateway."),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final, NoReturn
 from uuid import uuid4
 
-from fastapi import Depends, Header, Path
+from fastapi import Depends, Header, Path, Query
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from dagmaster.errors import ServerAnswerInvalid
+from dagmaster.application.request_status import NOT_FOUND
+from dagmaster.errors import RequestNotFound, ServerAnswerInvalid
 from dagmaster.http.gateway.answers import answer
 from dagmaster.http.gateway.closed_problems import problem
 from dagmaster.http.gateway.rejections import accepted, outcome, rejection, retry_headers
@@ -25,6 +29,7 @@ from dagmaster.http.strict_requests import Body
 from dagmaster.ports.api_keys import Caller as CallerRecord
 from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.ports.job_options import MAX_KEY
+from dagmaster.ports.result_links import RESULT_PATH, is_result_link_valid
 from dagmaster.records.gateway import BatchSubmitResponse, PlatformStatusResponse, PlatformSubmitResponse
 from dagmaster.records.parsing import parse_record
 from dagmaster.records.requests import RequestStatusRecord
@@ -42,10 +47,17 @@ IdempotencyKey = Annotated[
     ),
 ]
 RequestId = Annotated[str, Path(max_length=200, description="The `request_id` of a submit.")]
+Expires = Annotated[
+    str, Query(min_length=1, max_length=12, description="When the link expires, in seconds since the epoch.")
+]
+Signature = Annotated[str, Query(min_length=1, max_length=64, description="What makes the link valid.")]
+_NO_KEY: Final = "no request"
+"""Checks the link of an unknown request: the answer takes the same time."""
 _SUBMIT: Final[dict[str, Any]] = {
     "status": 202, "reach": Reach.REQUESTS, "fails": (400, 409, 413, 422)
 }  # fmt: skip
 _STATUS: Final[dict[str, Any]] = {"reach": Reach.REQUESTS, "fails": (404,)}
+_RESULT: Final[dict[str, Any]] = {"reach": Reach.REQUESTS, "fails": (404, 410)}
 
 
 @routes.post("/platform/submit", Scope.SUBMIT, PlatformSubmitResponse, name="submit_request", **_SUBMIT)
@@ -106,6 +118,29 @@ async def dag_status(
     record = await _status_of(request, services, caller, request_id)
     headers = _OLD | {"Link": f'</platform/status/{record.request_id}>; rel="successor-version"'}
     return answer(request, PlatformStatusResponse.of(record), headers=headers)
+
+
+@routes.get(RESULT_PATH, Scope.READ, PlatformStatusResponse, name="get_result", **_RESULT)
+async def result(
+    request: Request,
+    services: Services,
+    caller: Caller,
+    request_id: RequestId,
+    expires: Expires,
+    signature: Signature,
+) -> JSONResponse:
+    """Follow the `result_url` of a callback: the same document as `/platform/status/{request_id}`.
+
+    It needs a key of the partner as well. A link that is not as it was made gets the answer of an unknown id;
+    one that has expired, 410.
+    """
+    key = await services.requests.result_key(caller, request_id)
+    is_valid = partial(is_result_link_valid, key or _NO_KEY, request_id, expires, signature)
+    if not is_valid(now=-math.inf) or key is None:
+        raise RequestNotFound(NOT_FOUND)
+    if not is_valid(now=time.time()):
+        return problem("result_link_expired")
+    return answer(request, PlatformStatusResponse.of(await _status_of(request, services, caller, request_id)))
 
 
 class BatchSubmitRequest(Body):

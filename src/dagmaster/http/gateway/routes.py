@@ -25,6 +25,7 @@ _SENTENCES: Final = {
     403: "The key or token may not do this.",
     404: "There is no such thing, or it is not yours.",
     409: "The idempotency key was used for another request.",
+    410: "The link has expired.",
     413: "The body is too large.",
     422: "The request is not valid, or cannot be carried out.",
     429: "Too many requests, or the quota is used up.",

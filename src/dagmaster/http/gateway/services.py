@@ -35,6 +35,9 @@ class StatusReader(Protocol):
     async def status(self, caller: CallerRecord, request_id: str) -> RequestStatusRecord:
         """Return how far a request of a caller is; raise `RequestNotFound`."""
 
+    async def result_key(self, caller: CallerRecord, request_id: str) -> str | None:
+        """Return what signs the links to the result of a request of a caller; None if there is none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayServices:

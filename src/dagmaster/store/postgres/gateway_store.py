@@ -15,7 +15,7 @@ from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 from dagmaster.store.postgres.gateway_role import find_key_query
 from dagmaster.store.postgres.job_list import bigint, clamp_integer, is_storable
 from dagmaster.store.postgres.named_queries import queries
-from dagmaster.store.postgres.request_store import PostgresRequestReader
+from dagmaster.store.postgres.request_store import NO_REQUEST, PostgresRequestReader
 from dagmaster.store.postgres.tenant_session import TenantReader
 
 if TYPE_CHECKING:
@@ -55,6 +55,12 @@ class PostgresGatewayStore:
     def requests(self, tenant: str) -> PostgresRequestReader:
         """Return the reader of a tenant's requests."""
         return PostgresRequestReader(TenantReader(self.pool, tenant))
+
+    async def result_key(self, tenant: str, request_id: str, *, actor: str | None) -> str | None:
+        """Return what signs the links to the result of a request (`ports.result_links`), if there is one."""
+        params = {"request_id": _uuid(request_id) or UUID(NO_REQUEST), "actor": actor}
+        row = await self.pool.row(_SQL["result_key"], params, tenant=tenant)
+        return None if row is None else str(row["result_key"])
 
     async def check_rights(self) -> DatabaseRights:
         await schema_version.require_current_of(self.pool)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 SERVER = "http://server.internal:8420"
 WORKER = "http://worker.internal:9000/base"
 REQUEST_ID = "4f0c5f4e-4f0b-4f5e-9d6b-3c5cfd8cf1e1"
+RESULT_KEY = "0d5bd6ff-6c1c-4d6f-9d6b-3c5cfd8cf1e2"
 JOB_ID = "116253640196554752"
 SUBMIT = {"workflow_id": "hello", "input_params": {"name": "ada"}, "submitted_by": "portal"}
 RESULT = {"outcome": "accepted", "request_id": REQUEST_ID, "workflow_id": "hello", "submitted_at": "2026-11-19T08:00:00Z", "job_id": JOB_ID, "is_new": True, "error": None}  # fmt: skip
@@ -116,6 +117,10 @@ class ScriptedStore:
             attempt=None,
         )
         return [event] if job_id == JOB_ID else None
+
+    async def result_key(self, caller: Caller, request_id: str) -> str | None:
+        self._note("result_key", caller.sees, request_id)
+        return RESULT_KEY if request_id == REQUEST_ID and caller.sees in ("acme", "*") else None
 
     async def status(self, caller: Caller, request_id: str) -> RequestStatusRecord:
         self._note("status", caller.sees, request_id)

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import re
+import time
 
 import httpx
 import pytest
@@ -16,11 +17,13 @@ from dagmaster.errors import DatabaseUnavailable
 from dagmaster.http.gateway.app import route_scopes
 from dagmaster.http.rate_limits import RateLimiter
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.result_links import result_link
 from tests.unit.http.gateway.gateway_client import (
     JOB_ID,
     KEYS,
     REQUEST_ID,
     RESULT,
+    RESULT_KEY,
     SERVER,
     SUBMIT,
     opened_gateway,
@@ -196,6 +199,46 @@ def test_an_unknown_id_and_that_of_another_partner_get_the_same_bytes_by_the_sam
             assert {(answer.status_code, answer.content) for answer in answers} == {(404, answers[0].content)}
             assert len({tuple(sorted(answer.headers.items())) for answer in answers}) == 1
             assert [call[:2] for call in gateway.store.calls] == [("status", "other")] * 4
+
+    asyncio.run(scenario())
+
+
+def link(request_id: str = REQUEST_ID, *, seconds: int = 3_600, key: str = RESULT_KEY) -> str:
+    """Return the path of a link that expires after some seconds."""
+    return result_link("", key, request_id, int(time.time()) + seconds)
+
+
+def test_a_link_of_a_callback_shows_the_status_to_the_partner_until_it_expires():
+    async def scenario() -> None:
+        async with opened_gateway() as gateway:
+            status = await gateway.get(f"/platform/status/{REQUEST_ID}")
+            answer = await gateway.get(link())
+            assert (answer.status_code, answer.content) == (200, status.content)
+            assert (await gateway.get(link(), None)).status_code == 401
+            assert (await gateway.get(link(), "operate")).status_code == 403
+            expired = await gateway.get(link(seconds=-1))
+            assert (expired.status_code, expired.json()["code"]) == (410, "result_link_expired")
+            assert "/platform/status/{request_id}" in expired.json()["detail"]
+            for query in ("", f"?expires={'9' * 13}&signature=x", f"?expires=1&signature={'x' * 65}", "?a=1"):
+                assert (await gateway.get(f"/platform/results/{REQUEST_ID}{query}")).status_code == 422, query
+
+    asyncio.run(scenario())
+
+
+def test_a_changed_link_and_that_of_another_partner_get_the_same_bytes_by_the_same_query():
+    async def scenario() -> None:
+        async with opened_gateway() as gateway:
+            own = {"X-Request-ID": "the-same-id"}
+            later = re.sub(r"expires=\d+", "expires=999999999999", link(seconds=-1))
+            changed = [link()[:-1] + ("0" if link()[-1] != "0" else "1"), later, link(key="no request")]
+            changed += [link(seconds=-1, key="another"), link().replace("expires=", "expires=x")[:-1]]
+            unknown = [link(f"{REQUEST_ID[:-1]}0"), link("x"), link("x", key="no request")]
+            answers = [await gateway.get(one, headers=own) for one in (*changed, *unknown)]
+            answers += [await gateway.get(link(seconds=one), "other", headers=own) for one in (3_600, -1)]
+            answers.append(await gateway.get(f"/platform/status/{REQUEST_ID}", "other", headers=own))
+            assert {(answer.status_code, answer.content) for answer in answers} == {(404, answers[0].content)}
+            assert len({tuple(sorted(answer.headers.items())) for answer in answers}) == 1
+            assert {call[0] for call in gateway.store.calls[:-1]} == {"result_key"}
 
     asyncio.run(scenario())
 

@@ -78,6 +78,10 @@ SERVER_ANSWERS = tuple(
 PARTNER_PATHS = (
     *("/livez", "/readyz", "/gateway/health", f"/platform/status/{REQUEST_ID}", "/platform/status/x"),
     *(
+        f"/platform/results/{REQUEST_ID}",
+        f"/platform/results/{REQUEST_ID}?expires=1&signature=720575940379279360",
+    ),
+    *(
         f"/platform/dag_status/{REQUEST_ID}",
         "/platform/submit",
         "/platform/submit_dag",

@@ -46,5 +46,5 @@ GRANT SELECT (owner_id, heartbeat_at, stopped_at) ON dagapp.dag_orchestrators TO
 GRANT SELECT (worker_id, tenant, heartbeat_at, stopped_at) ON dagapp.dag_workers TO dagmaster_gateway;
 GRANT SELECT (name, workflows, platforms, rate_per_second, rate_burst, disabled_at)
     ON dagapp.dag_tenants TO dagmaster_gateway;
-GRANT SELECT (request_id, tenant, actor, workflow_id, state, error, sandbox, job_id, created_at)
+GRANT SELECT (request_id, tenant, actor, workflow_id, state, error, sandbox, job_id, created_at, result_key)
     ON dagapp.dag_api_requests TO dagmaster_gateway;

@@ -68,6 +68,11 @@ WITH page AS (
     ) AS m ORDER BY m.id DESC LIMIT :limit)
 {@gateway_jobs}
 
+-- name: result_key
+-- What signs the links to the result of a request. `actor` narrows a caller to what it sent.
+SELECT r.result_key::text AS result_key FROM dag_api_requests r
+WHERE r.request_id = :request_id::uuid AND (:actor::text IS NULL OR r.actor = :actor::text)
+
 -- name: counts
 -- How many jobs have which displayed status. As of `counts` in job_list.sql, hidden jobs are subtracted.
 WITH open AS MATERIALIZED (
