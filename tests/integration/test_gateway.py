@@ -7,6 +7,7 @@ import re
 import time
 from importlib import resources
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -345,6 +346,23 @@ def test_an_administrator_reaches_the_server_through_the_proxy(dsn: str, tmp_pat
         config = await world.get("/admin/config", "admin")
         assert config.status_code == 200
 
+    in_world(dsn, tmp_path, work)
+
+
+def test_everybody_reads_public_keys_by_the_name_of_their_set(dsn: str, tmp_path: Path):
+    async def work(world: GatewayWorld) -> None:
+        ours, acmes = "0123456789aa", "0123456789bb"
+        rows = ", ".join(
+            f"('{name}', '{tenant}', 'ed25519', '{{}}', 'whpk_{tenant}', '{key_set}')"
+            for name, tenant, key_set in ((ours, "default", str(uuid4())), (acmes, "acme", key_set_of_acme))
+        )
+        columns = "secret_id, tenant, kind, sealed, public_key, key_set"
+        await execute(dsn, f"INSERT INTO dag_signing_secrets ({columns}) VALUES {rows}")
+        for path, names in (("", [ours]), (f"/{key_set_of_acme}", [acmes]), (f"/{UNKNOWN}", [])):
+            answer = await world.get(f"/.well-known/webhook-keys{path}", None)
+            assert (answer.status_code, [one["key_id"] for one in answer.json()["keys"]]) == (200, names)
+
+    key_set_of_acme = str(uuid4())
     in_world(dsn, tmp_path, work)
 
 

@@ -14,8 +14,10 @@ from dagmaster.records.page import Page
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dagmaster.ports.audit_trail import ChangeOrigin
-    from dagmaster.ports.callbacks import CallbackStore
+    from dagmaster.ports.callbacks import CallbackStore, PublicKey
     from dagmaster.ports.secret_vault import SecretVault
     from dagmaster.records.callbacks import CallbackRecord, EndpointRecord
 
@@ -123,7 +125,10 @@ async def resume_endpoint(
 
 async def public_keys(callbacks: Callbacks, key_set: str | None = None) -> PublicKeysView:
     """Return the public keys of a set; none of one that does not exist."""
-    keys = await callbacks.store.public_keys(key_set)
+    return public_keys_view(await callbacks.store.public_keys(key_set))
+
+
+def public_keys_view(keys: Sequence[PublicKey]) -> PublicKeysView:
     return PublicKeysView(
         keys=tuple(
             PublicKeyView(key_id=key.secret_id, public_key=key.public_key, expires_at=key.expires_at)

@@ -29,6 +29,7 @@ NodeIds = Annotated[
     Query(max_length=200, description="Repeatable: of these nodes."),
 ]
 WorkflowId = Annotated[str, Path(max_length=64)]
+KeySet = Annotated[str, Path(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 Cursor = Annotated[str | None, Query(max_length=2_000, description="`next_cursor` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="The number of items of a page.")]
 Version = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Default: the active version.")]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from dagmaster.ports.callbacks import PublicKey
     from dagmaster.records.gateway import InternalEvent, InternalJobStatusResponse, InternalNodeStatus
 
 
@@ -47,6 +48,9 @@ class GatewayStore(Protocol):
 
     async def check_rights(self) -> DatabaseRights:
         """Return what the role may do; raise `DatabaseUnavailable` or `SchemaVersionMismatch`."""
+
+    async def public_keys(self, key_set: str | None) -> Sequence[PublicKey]:
+        """Return the public keys of a set, or of the installation."""
 
     async def alive_services(self) -> AliveServices:
         """Count orchestrators and workers that have a lease."""

@@ -20,7 +20,7 @@ from dagmaster.application.signing_secrets import (
 )
 from dagmaster.errors import KeyNarrowed
 from dagmaster.http.page_links import PageAnswer
-from dagmaster.http.parameters import Cursor, Limit, Time, parse_optional_time
+from dagmaster.http.parameters import Cursor, KeySet, Limit, Time, parse_optional_time
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import Caller, OpenedCallbacks, Origin
 from dagmaster.ports.api_keys import Scope
@@ -176,7 +176,7 @@ async def installation_keys(request: Request) -> JSONResponse:
 @keys_routes.get(operations.KEYS_PATH + "/{key_set}", None, "PublicKeysView")
 async def tenant_keys(
     request: Request,
-    key_set: Annotated[str, Path(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")],
+    key_set: KeySet,
 ) -> JSONResponse:
     """Return the public keys of a set, as `dagmaster callbacks secrets list` names it; none of another."""
     view = await operations.public_keys(request.app.state.services.callbacks, key_set)

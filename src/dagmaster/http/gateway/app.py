@@ -14,7 +14,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from dagmaster.errors import Category, DagmasterError
-from dagmaster.http.gateway import admin, closed_problems, document, platform, probes, proxy, status
+from dagmaster.http.gateway import (
+    admin,
+    closed_problems,
+    document,
+    platform,
+    probes,
+    proxy,
+    public_keys,
+    status,
+)
 from dagmaster.http.gateway.answers import ANSWER
 from dagmaster.http.gateway.closed_problems import field_problem, problem
 from dagmaster.http.gateway.leak_guard import LeakGuard, Message, Receive, Send
@@ -26,6 +35,7 @@ from dagmaster.ports.api_keys import Scope
 
 GROUPS: Final = (
     probes.routes,
+    public_keys.routes,
     platform.routes,
     status.routes,
     admin.routes,

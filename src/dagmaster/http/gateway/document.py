@@ -6,6 +6,7 @@ import json
 from importlib.resources import files
 from typing import Any, Final
 
+from dagmaster.application.views.callbacks import PublicKeysView, PublicKeyView
 from dagmaster.http.gateway.closed_problems import CODES
 from dagmaster.http.gateway.routes import invalid_request
 from dagmaster.records import gateway as records
@@ -64,7 +65,8 @@ def _record_schemas() -> dict[str, Any]:
         for one in vars(records).values()
         if isinstance(one, type) and issubclass(one, Record) and one.__module__ == records.__name__
     ]
-    schemas = {schema_name(one): record_schema(one) for one in (*classes, RequestProgressRecord)}
+    classes += [RequestProgressRecord, PublicKeysView, PublicKeyView]
+    schemas = {schema_name(one): record_schema(one) for one in classes}
     schemas["ProblemResponse"]["properties"]["code"]["enum"] = sorted(CODES)
     document: dict[str, Any] = json.loads(json.dumps(schemas).replace('"#/$defs/', '"#/components/schemas/'))
     return document

@@ -13,6 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
+from dagmaster.application.views.callbacks import PublicKeyView
 from dagmaster.http.gateway import closed_problems
 from dagmaster.http.gateway.answers import ANSWER, INTERNAL
 from dagmaster.http.gateway.rejections import parse_request_id
@@ -39,7 +40,10 @@ _INTERNAL_HEADERS: Final = frozenset((b"server", b"server-timing", b"x-powered-b
 _LOCATION: Final = re.compile(rb"/platform/status/[0-9a-f-]{36}")
 _OPAQUE: Final = "result"
 """The field whose value the author of a workflow chooses."""
-_PARTS: Final = (records.FieldProblem, records.BatchOutcome, records.ProblemResponse, RequestProgressRecord)
+_PARTS: Final = (
+    *(records.FieldProblem, records.BatchOutcome, records.ProblemResponse),
+    *(RequestProgressRecord, PublicKeyView),
+)
 _NAMES_OF_PARTS: Final = frozenset(CHECKS).union(*(shown_types(part) for part in _PARTS))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from dagmaster.ports.callbacks import PublicKey
 from dagmaster.ports.gateway import AliveServices, DatabaseRights
 from dagmaster.ports.tenants import ALL_TENANTS, Isolation
 from dagmaster.records.gateway import InternalEvent, InternalJobStatusResponse, InternalNodeStatus
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.named_queries import Query
 
 _SQL = queries("gateway")
+_KEYS: Final = queries("callbacks")["public_keys"]
 _STORED: Final = {"WAITING": "RUNNING"}
 """The stored status of a displayed one, where they differ."""
 
@@ -66,6 +68,10 @@ class PostgresGatewayStore:
         await schema_version.require_current_of(self.pool)
         (row,) = await self.pool.fetch(_SQL["rights"], {})
         return DatabaseRights(**dict(row))
+
+    async def public_keys(self, key_set: str | None) -> Sequence[PublicKey]:
+        rows = await self.pool.fetch(_KEYS, {"key_set": key_set})
+        return [PublicKey(row["secret_id"], row["public_key"], row["expires_at"]) for row in rows]
 
     async def alive_services(self) -> AliveServices:
         (row,) = await self.pool.fetch(_SQL["alive_services"], self._leases, tenant=ALL_TENANTS)

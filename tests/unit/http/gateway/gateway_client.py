@@ -17,6 +17,7 @@ from dagmaster.http.gateway.services import GatewayServices
 from dagmaster.http.gateway.startup import StartupChecks
 from dagmaster.http.gateway.upstream import Upstream, make_client
 from dagmaster.ports.api_keys import ApiKeyRecord, Scope
+from dagmaster.ports.callbacks import PublicKey
 from dagmaster.ports.gateway import AliveServices
 from dagmaster.records.gateway import (
     AdminConfigResponse,
@@ -69,6 +70,10 @@ class ScriptedStore:
         self.calls.append(call)
         if self.error is not None:
             raise self.error
+
+    async def public_keys(self, key_set: str | None) -> list[PublicKey]:
+        self._note("public_keys", key_set)
+        return [PublicKey("sec_1", "whpk_x", None)]
 
     async def alive_services(self) -> AliveServices:
         self._note("alive_services")

@@ -203,6 +203,19 @@ def test_an_unknown_id_and_that_of_another_partner_get_the_same_bytes_by_the_sam
     asyncio.run(scenario())
 
 
+def test_everybody_reads_the_public_keys_of_callbacks():
+    async def scenario() -> None:
+        async with opened_gateway() as gateway:
+            for path in ("", f"/{REQUEST_ID}"):
+                answer = await gateway.get(f"/.well-known/webhook-keys{path}", None)
+                shown = {"key_id": "sec_1", "public_key": "whpk_x", "expires_at": None}
+                assert (answer.status_code, answer.json()) == (200, {"keys": [shown]})
+            assert [call[1] for call in gateway.store.calls] == [None, REQUEST_ID]
+            assert (await gateway.get("/.well-known/webhook-keys/x", None)).status_code == 422
+
+    asyncio.run(scenario())
+
+
 def link(request_id: str = REQUEST_ID, *, seconds: int = 3_600, key: str = RESULT_KEY) -> str:
     """Return the path of a link that expires after some seconds."""
     return result_link("", key, request_id, int(time.time()) + seconds)
@@ -273,6 +286,7 @@ class _Caller:
 def test_every_route_is_closed_to_every_key_without_its_scope():
     paths = {
         "{request_id}": REQUEST_ID,
+        "{key_set}": REQUEST_ID,
         "{job_id}": JOB_ID,
         "{target}": "orchestrator",
         "{path:path}": "livez",

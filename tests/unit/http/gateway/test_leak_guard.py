@@ -87,6 +87,7 @@ PARTNER_PATHS = (
         "/platform/submit_dag",
         "/gateway/submit/batch",
     ),
+    *("/.well-known/webhook-keys", f"/.well-known/webhook-keys/{REQUEST_ID}"),
     *("/nothing", "/platform", "/status/job/1", "/status/jobs", "/admin/config", "/proxy/orchestrator/livez"),
     *("/status/lookup", "/status/jobs?status=x", "/openapi.json", "/platform/status/%00", "/proxy/health"),
 )
