@@ -166,13 +166,13 @@ def test_a_gateway_starts_only_with_a_role_that_can_do_nothing_else(dsn: str, us
     async def scenario() -> None:
         address = {"dagmaster": dsn, "gateway": mine, "both": mine}[user]
         if user == "both":
-            await execute(dsn, "GRANT INSERT ON dag_outbox TO dagmaster_gateway")
+            await execute(dsn, "GRANT INSERT ON dag_callbacks TO dagmaster_gateway")
         role = None if user == "dagmaster" else GATEWAY_ROLE
         settings = load_settings().model_copy(update={"orchestrator_url": "http://127.0.0.1:9"})
         app = make_gateway(settings, DatabaseConfig(dsn=address, role=role))
         state = await app.services.checks.state()
         # Other tests get this database as well.
-        await execute(dsn, "REVOKE INSERT ON dag_outbox FROM dagmaster_gateway")
+        await execute(dsn, "REVOKE INSERT ON dag_callbacks FROM dagmaster_gateway")
         details = {check.name: check.detail for check in state.checks}
         assert details["database"].startswith(problem)
         assert (details["database"] == "", details["env_vars"]) == (problem == "", "")
