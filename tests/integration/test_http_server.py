@@ -140,6 +140,8 @@ def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_the
         "worker_id": "1",
         "signal": "context_hold_1",
         "task_id": "1",
+        "callback_id": "00000000-0000-4000-8000-000000000000",
+        "secret_id": "0123456789ab",
     }
 
     async def work(http: httpx.AsyncClient) -> None:

@@ -53,7 +53,7 @@ class FleetMonitor:
         """Return the fleet as the caller of an application sees it; by default all of it.
 
         If the database does not answer, it is an earlier reading, with its time. Raise `DatabaseUnavailable`
-        if there is none.
+        without one.
         """
         app = app or self._app
         tenant = ALL_TENANTS if app.caller is None else app.caller.sees

@@ -40,7 +40,7 @@ class ExpressionScopes:
         self._shared: dict[tuple[str | None, tuple[Ref, ...]], JsonObject] = {}
 
     def foreign_secret(self, template: Template) -> str | None:
-        """Return the name of a secret that the tenant of the job may not use; None if there is none."""
+        """Return the name of a secret that the tenant of the job may not use; None without one."""
         if self.tenant == DEFAULT_TENANT:
             return None
         names = (str(use.keys[1]) for _, use in template.uses if use.keys[0] == "secrets")

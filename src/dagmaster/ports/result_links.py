@@ -33,7 +33,7 @@ def is_result_link_valid(
 ) -> bool:
     """Return whether the parameters of an address are as they were made, and not expired.
 
-    `result_key` is that of the request as the caller's own tenant sees it: there is none for others.
+    `result_key` is that of the request as the caller's own tenant sees it, and no other one does.
     """
     if not (expires.isascii() and expires.isdigit() and len(expires) <= _MAX_DIGITS):
         return False
