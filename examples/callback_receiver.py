@@ -47,9 +47,23 @@ class Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
 
+def read_secret(secret: str) -> Webhook:
+    """Return what verifies callbacks; raise `ValueError` about what is no secret."""
+    if not secret.startswith("whsec_") or len(secret) == len("whsec_"):
+        raise ValueError(secret)
+    return Webhook(secret)
+
+
 def main() -> None:
     """Print what arrives."""
-    Receiver.webhook = Webhook(os.environ["DAGMASTER_WEBHOOK_SECRET"])
+    try:
+        Receiver.webhook = read_secret(os.environ.get("DAGMASTER_WEBHOOK_SECRET", ""))
+    except ValueError:
+        print(
+            "set DAGMASTER_WEBHOOK_SECRET to the secret of your tenant, which begins with whsec_",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Receiver)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     while True:

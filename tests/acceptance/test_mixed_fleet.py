@@ -18,6 +18,7 @@ import pytest
 from tests.acceptance.background_process import Process
 from tests.acceptance.fork_server import ROOT
 from tests.acceptance.test_services import new_sandbox
+from tests.environment import LOG_DIR
 from tests.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Fleet:
         handlers.write_text(HANDLERS)
         box.env["DAGMASTER_HANDLERS"] = str(handlers)
         self.previous_env = box.env | {"PYTHONPATH": str(source)}
+        # It does not know `off`, and would make a directory of this name.
+        self.previous_env.pop(LOG_DIR, None)
 
     def start_previous(self, *arguments: str) -> Process:
         process = Process(arguments, self.previous_env, subprocess.Popen)

@@ -56,7 +56,7 @@ def parse_callback_url(url: str, *, allows_loopback: bool = False) -> CallbackAd
         raise CallbackUrlInvalid(f"callback_url is not an address: {error}"[:200]) from None
     host, is_secure = (parts.hostname or "").lower(), parts.scheme == "https"
     if parts.scheme not in {"https", "http"} or not parts.netloc:
-        raise CallbackUrlInvalid("callback_url begins with https://")
+        raise CallbackUrlInvalid("callback_url is an https address")
     if "@" in parts.netloc:
         raise CallbackUrlInvalid("callback_url has no user name or password: signatures say who sends it")
     if port == 0 or parts.netloc.endswith(":"):
@@ -83,7 +83,7 @@ def _check_text(url: str) -> None:
 def _check_host(host: str, netloc: str, *, is_secure: bool, allows_loopback: bool) -> None:
     is_loopback = allows_loopback and is_loopback_name(host)
     if not is_secure and not is_loopback:
-        raise CallbackUrlInvalid("callback_url begins with https://: callbacks are not sent in clear")
+        raise CallbackUrlInvalid("callback_url is an https address: callbacks are not sent in clear")
     if is_loopback:
         return
     if netloc.startswith("["):

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
+    from rich.table import Table
 
 _ESCAPE: Final = "\x1b"
+_UNLIMITED: Final = 100_000
 _OWN_ESCAPE: Final = f"<{os.urandom(12).hex()}>"
 """Stands for the escape character of `style` until `echo` has made the others visible. It is random."""
 
@@ -75,6 +77,22 @@ def visible_stderr() -> IO[Any]:
 def open_console(file: TextIO | None = None, *, stderr: bool = False, width: int | None = None) -> Console:
     """Return a console that prints text as it is: data may look like rich's markup (`[/x]`) or emoji."""
     return _console_class()(file=file, stderr=stderr, width=width, markup=False, emoji=False, highlight=True)
+
+
+def print_table(table: Table) -> None:
+    """Print a table. What does not wrap is whole on any screen: the next command needs it."""
+    from rich.cells import cell_len
+    from rich.measure import Measurement
+
+    console = open_console()
+    for column in table.columns:
+        if column.no_wrap:
+            column.min_width = max(
+                cell_len(visible_text(str(cell))) for cell in (column.header, *column.cells)
+            )
+    unlimited = console.options.update_width(_UNLIMITED)
+    needed = Measurement.get(console, unlimited, table).minimum
+    (console if needed <= console.width else open_console(width=needed)).print(table)
 
 
 def print_page(page: Iterable[RenderableType]) -> None:

@@ -6,23 +6,28 @@ import io
 import json
 import logging
 import sys
-from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import click
+import pytest
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from dagmaster.sdk.terminal import echo, echo_json, open_console, printable, style, visible_stderr
+from dagmaster.sdk.terminal import (
+    echo,
+    echo_json,
+    open_console,
+    print_table,
+    printable,
+    style,
+    visible_stderr,
+)
 from dagmaster.telemetry.logs import TextFormatter
 from dagmaster.text_format import visible_json, visible_text
 from dagmaster.worker.task_log_capture import TASK_LOG, capture
-
-if TYPE_CHECKING:
-    import pytest
 
 HOSTILE = "\x1b]0;t\x07\r\x9b2J\u202e\x08\x7f\u2028"
 SHOWN = r"\x1b]0;t\x07\x0d\x9b2J\u202e\x08\x7f\u2028"
@@ -105,3 +110,18 @@ def test_what_a_handler_of_run_prints_is_visible_and_its_log_unchanged(capsys: p
         TASK_LOG.reset(token)
     assert capsys.readouterr().out == SHOWN * 2
     assert [call.args for call in log.write.call_args_list] == [(HOSTILE,)] * 2
+
+
+@pytest.mark.parametrize("columns", ["20", "80"])
+def test_what_the_next_command_needs_is_whole_on_any_screen(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COLUMNS", columns)
+    table = Table(box=None, pad_edge=False)
+    for name in ("id", "endpoint", "error"):
+        table.add_column(name, no_wrap=name != "error", overflow="fold")
+    table.add_row("i" * 36, "e" * 90, "connection refused by the receiver")
+    print_table(table)
+    printed = capsys.readouterr().out
+    assert "i" * 36 + "  " + "e" * 90 in printed
+    assert "refused" in printed

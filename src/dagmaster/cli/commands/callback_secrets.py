@@ -24,7 +24,7 @@ from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.ports.tenants import DEFAULT_TENANT
 from dagmaster.records.callbacks import SecretKind
 from dagmaster.sdk.command_line import data_dir_option, json_option
-from dagmaster.sdk.terminal import echo, echo_json, open_console
+from dagmaster.sdk.terminal import echo, echo_json, print_table
 
 if TYPE_CHECKING:
     import pathlib
@@ -109,12 +109,12 @@ def list_command(*, tenant: str | None, as_json: bool, data_dir: pathlib.Path | 
         return COMPLETED
     table, now = Table(box=None, pad_edge=False), time.time()
     for column in ("secret", "tenant", "kind", "created", "state", "public keys at"):
-        table.add_column(column, no_wrap=True)
+        table.add_column(column, no_wrap=column != "created", overflow="fold")
     for record in records:
         place = keys_path(record) if record.public_key is not None else ""
         row = (record.secret_id, record.tenant, record.kind.value, local_time(record.created_at))
         table.add_row(*row, _state(record, now), place)
-    open_console().print(table)
+    print_table(table)
     return COMPLETED
 
 

@@ -28,7 +28,7 @@ from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.ports.callbacks import CallbackFilter
 from dagmaster.records.callbacks import DeliveryStatus
 from dagmaster.sdk.command_line import data_dir_option, json_option
-from dagmaster.sdk.terminal import echo, echo_json, open_console
+from dagmaster.sdk.terminal import echo, echo_json, print_table
 from dagmaster.text_format import age
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ def list_command(
         echo_json(page.to_dict())
         return COMPLETED
     if not page.items:
-        echo("no callbacks: submit a job with --callback-url https://…", err=True)
+        is_filtered = status is not None or any(word is not None for word in words.values())
+        nothing = "no callbacks: submit a job with --callback-url https://…"
+        echo("no callbacks match" if is_filtered else nothing, err=True)
         return COMPLETED
     _print_callbacks(page.items)
     if page.next_cursor is not None:
@@ -213,10 +215,8 @@ def _filter(status: str | None, words: dict[str, str | None]) -> CallbackFilter:
 
 def _print_callbacks(records: tuple[CallbackRecord, ...]) -> None:
     table, now = Table(box=None, pad_edge=False), time.time()
-    # The id is whole on any screen: it is what `show` and `replay` take.
-    table.add_column("callback", no_wrap=True, min_width=len(records[0].callback_id))
-    for column in ("of", "state", "status", "tries", "endpoint", "last error"):
-        table.add_column(column, overflow="fold")
+    for column in ("callback", "of", "state", "status", "tries", "endpoint", "last error"):
+        table.add_column(column, no_wrap=column in {"callback", "of", "endpoint"}, overflow="fold")
     for record in records:
         subject = f"job {record.job_id}" if record.request_id is None else f"request {record.request_id}"
         status = record.status.value
@@ -232,7 +232,7 @@ def _print_callbacks(records: tuple[CallbackRecord, ...]) -> None:
             record.endpoint,
             error,
         )
-    open_console().print(table)
+    print_table(table)
 
 
 def _print_endpoints(records: list[EndpointRecord], *, paused: bool) -> None:
@@ -241,7 +241,7 @@ def _print_endpoints(records: list[EndpointRecord], *, paused: bool) -> None:
         return
     table = Table(box=None, pad_edge=False)
     for column in ("endpoint", "tenant", "state", "waiting", "dead", "last error"):
-        table.add_column(column, no_wrap=column not in {"endpoint", "last error"})
+        table.add_column(column, no_wrap=column not in {"state", "last error"}, overflow="fold")
     for record in records:
         state = "healthy"
         if record.paused_at is not None:
@@ -250,7 +250,7 @@ def _print_endpoints(records: list[EndpointRecord], *, paused: bool) -> None:
             state = f"failing since {local_time(record.failing_since)}"
         row = (record.endpoint, record.tenant, state, str(record.waiting), str(record.dead))
         table.add_row(*row, record.last_error or "")
-    open_console().print(table)
+    print_table(table)
 
 
 def _print_result(result: CallbackChangeResult, *, as_json: bool) -> int:

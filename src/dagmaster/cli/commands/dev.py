@@ -155,11 +155,15 @@ def dev(
         print_status("database", _describe_database(session.config))
         if port not in {0, free_port}:
             print_status("API", f"port {port} is taken by {name_program(port)}: the API gets {free_port}")
+        gateway_port = find_port(GATEWAY_PORT) if has_gateway else None
         supervisor = ServiceSupervisor(
             partial(_expire_process, session),
             log_format=log_format or settings.log_format,
             stop_seconds=settings.drain_seconds + STOP_SECONDS,
-            environment={LOG_DIR_VARIABLE: str(script_logs_dir() or NO_LOG_FILES)},
+            environment={
+                LOG_DIR_VARIABLE: str(script_logs_dir() or NO_LOG_FILES),
+                **gateway_environment(settings.gateway_url, gateway_port),
+            },
         )
         plan = _Plan(
             folder=folder,
@@ -182,11 +186,18 @@ def dev(
             ],
             server=["server", f"--port={free_port}", *common],
             port=free_port,
-            gateway_port=find_port(GATEWAY_PORT) if has_gateway else None,
+            gateway_port=gateway_port,
             common=common,
             started=started,
         )
         return asyncio.run(_run(supervisor, session, plan))
+
+
+def gateway_environment(gateway_url: str | None, port: int | None) -> dict[str, str]:
+    """Return what makes callbacks lead to the gateway of `dev`, unless a setting names another."""
+    if port is None or gateway_url is not None:
+        return {}
+    return {"DAGMASTER_GATEWAY_URL": f"http://127.0.0.1:{port}"}
 
 
 def _is_given(option: str) -> bool:

@@ -67,6 +67,8 @@ def check(url: str, *, secret: str, as_json: bool) -> int:
         raise click.UsageError(f"--secret: {error}") from None
     if as_json:
         echo_json([_document(one) for one in checks])
+    elif all(one.status is None for one in checks) and len({one.problem for one in checks}) == 1:
+        echo(f"{url}: {checks[0].problem}. Start the receiver, or correct the address", err=True)
     else:
         for one in checks:
             mark = style("failed", fg="red") if one.problem else style("ok", fg="green")

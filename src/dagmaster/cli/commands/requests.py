@@ -15,7 +15,7 @@ from dagmaster.cli.system import on_system
 from dagmaster.ports.requests import RequestFilter
 from dagmaster.records.requests import RequestStatus
 from dagmaster.sdk.command_line import data_dir_option, json_option
-from dagmaster.sdk.terminal import echo, echo_json, open_console
+from dagmaster.sdk.terminal import echo, echo_json, print_table
 from dagmaster.text_format import age
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def list_command(
         echo_json(page.to_dict())
         return COMPLETED
     if page.items:
-        open_console().print(_table(page.items))
+        print_table(_table(page.items))
     else:
         echo("no more requests" if cursor is not None else "no request matches", err=True)
     if page.next_cursor is not None:
@@ -120,7 +120,7 @@ def _table(records: tuple[RequestRecord, ...]) -> Table:
     has_tenants = len({record.tenant for record in records}) > 1
     tenant_column = ("tenant",) if has_tenants else ()
     for column in ("request", "status", *tenant_column, "workflow", "platform", "job", "age"):
-        table.add_column(column, no_wrap=column != "workflow")
+        table.add_column(column, no_wrap=column != "workflow", overflow="fold")
     for record in records:
         tenant = (record.tenant,) if has_tenants else ()
         table.add_row(

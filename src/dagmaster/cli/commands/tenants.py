@@ -57,7 +57,7 @@ def _options(command: F) -> F:
             multiple=is_list,
             type=None if field.type in (list, str) else Limit(field.type),
             metavar=field.metavar,
-            help=f"{field.help}{' Repeatable.' if is_list else ''}",
+            help=f"{field.help}{' Repeatable; replaces the list.' if is_list else ''}",
         )
         command = option(command)
     return command

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from click.testing import CliRunner
 
-from dagmaster.cli.commands.dev import MAX_NAMES, compile_folder, describe_missing_workflows, dev
+from dagmaster.cli.commands.dev import (
+    MAX_NAMES,
+    compile_folder,
+    describe_missing_workflows,
+    dev,
+    gateway_environment,
+)
 from dagmaster.sdk.handler_registry import Registry
 
 if TYPE_CHECKING:
@@ -51,3 +57,9 @@ def test_a_folder_of_invalid_files_names_them(tmp_path: Path):
     assert f"all {MAX_NAMES + 1} files are invalid in {tmp_path}: a.yaml, b0.yml" in text
     assert " and 1 more. Correct" in text
     assert "no workflow file" not in text
+
+
+def test_callbacks_lead_to_the_gateway_of_dev_unless_a_setting_names_another():
+    assert gateway_environment(None, 8431) == {"DAGMASTER_GATEWAY_URL": "http://127.0.0.1:8431"}
+    assert gateway_environment("https://partners.example.com", 8431) == {}
+    assert gateway_environment(None, None) == {}
