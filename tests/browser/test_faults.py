@@ -136,6 +136,7 @@ def test_a_page_of_another_origin_changes_nothing_reads_nothing_and_frames_nothi
         "name": "x",
         "key_id": "x",
         "session_id": "x",
+        "callback_id": "x",
         "service_id": "1",
     }
     paths = [path.format(**names) for method, path in page_scopes() if method == "POST"]
