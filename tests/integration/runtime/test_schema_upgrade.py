@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagmaster.sdk.handler_context import HandlerContext
 from dagmaster.sdk.handler_registry import handler
-from dagmaster.store.postgres import schema_version
+from dagmaster.store.postgres import roles, schema_version
 from tests.integration.runtime.runtime_world import Gate
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ async def test_open_jobs_of_the_first_schema_are_completed_by_the_services(world
     assert await world.value("SELECT count(*) FROM dag_task_queue WHERE worker_id IS NOT NULL") == 3
     assert await world.value("SELECT count(*) FROM dag_inbox") == 1
     await asyncio.to_thread(schema_version.upgrade, world.dsn)
+    # The database serves other tests afterwards: the rights went with the tables.
+    await roles.apply_roles(world.dsn, is_exact=True)
 
     gate.open()
     await world.orchestrator()

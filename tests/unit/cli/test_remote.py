@@ -562,7 +562,7 @@ def test_trust_says_what_it_replaces_asks_and_is_undone(terminal, monkeypatch):
         assert err.endswith("; its contract is that of installation\n")
         assert json.loads(terminal.remote("handlers", "show", "remote.greet", "--json")[1]) == contract
     code, _, err = terminal.remote("handlers", "trust", "nobody.has.it", "--yes")
-    assert (code, "keys create --handler" in " ".join(err.split())) == (2, True)
+    assert (code, "narrowed to the handler" in " ".join(err.split())) == (2, True)
 
 
 def test_a_handler_is_tested_on_a_worker(terminal):

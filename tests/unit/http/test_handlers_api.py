@@ -159,7 +159,7 @@ def test_a_shipped_handler_that_nobody_has_published_cannot_be_claimed_by_the_fi
             assert (await api.get("/api/v1/handlers/hello_world")).status_code == 404
             answer = await api.post("/api/v1/handlers/hello_world/trust")
             assert (answer.status_code, answer.json()["code"]) == (404, "handler_not_found")
-            assert "keys create --handler" in answer.json()["detail"]
+            assert "narrowed to the handler" in answer.json()["detail"]
 
     asyncio.run(main())
 
