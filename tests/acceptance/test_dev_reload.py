@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,9 @@ def result_of(sandbox: Sandbox, workflow: str) -> Any:  # noqa: F811 - not the f
 
 
 def worker_pid(dev: Process) -> int:
-    return int(
-        [line for line in dev.lines if line.startswith("  worker") and " pid " in line][-1].split("pid ")[1]
-    )
+    # Not a line about its end: "pid 7 has stopped".
+    started = [re.fullmatch(r"  worker .*pid (\d+)", line.rstrip()) for line in dev.lines]
+    return int([match for match in started if match is not None][-1][1])
 
 
 def test_a_changed_file_is_published_and_its_code_runs(sandbox: Sandbox):  # noqa: F811 - the fixture
