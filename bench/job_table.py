@@ -49,6 +49,12 @@ SELECT id, 'a',
        started_at, finished_at
 FROM dag_jobs WHERE status <> 'PENDING'
 """
+# The newest are a second old: what a list of events on a busy installation finds.
+_EVENTS = """
+INSERT INTO dag_job_events (job_id, seq, type, at, by)
+SELECT id, 1, 'JobSubmitted', clock() - (now() - created_at) / 1000, submitted_by
+FROM dag_jobs WHERE parent_job_id IS NULL
+"""
 
 
 async def _fill(dsn: str, count: int) -> None:
@@ -57,6 +63,7 @@ async def _fill(dsn: str, count: int) -> None:
         await connection.execute(_GRAPH)
         await connection.execute(_JOBS, count, EPOCH_MS, DAYS, OPEN, timeout=900)
         await connection.execute(_NODES, timeout=900)
+        await connection.execute(_EVENTS, timeout=900)
         # What autovacuum does soon: the statistics, and which pages are visible to all.
         await connection.execute("VACUUM ANALYZE", timeout=900)
     finally:

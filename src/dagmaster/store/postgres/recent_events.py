@@ -39,7 +39,7 @@ async def read_recent_events(
     """Return events across jobs, newest first.
 
     The index on time is coarse: it finds the pages of a window, not an order. So windows are read from
-    the newest event backwards, each ten times as long as the one before.
+    the newest event backwards, each ten times as long as the one before. Most lists end with the first one.
     """
     after_at, after_job_id, after_seq = LAST_SECOND, MAX_BIGINT, MAX_INTEGER
     if after is not None:
@@ -48,23 +48,35 @@ async def read_recent_events(
     storable = [kind for kind in types if is_storable(kind)]
     if types and not storable:
         return []
-    params: dict[str, Any] = {"types": storable or None, "limit": limit}
+    oldest = clamp_time(since or 0.0)
+    params: dict[str, Any] = {"types": storable or None, "limit": limit, "recent_seconds": None}
     params |= {"after_at": after_at, "after_job_id": after_job_id, "after_seq": after_seq}
-    newest = await _newest_event_time(reader, after_at)
     events: list[JobEvent] = []
-    if newest is None:
-        return events
-    oldest, until, window = clamp_time(since or 0.0), newest, _FIRST_WINDOW_SECONDS
+    until, window = after_at, _FIRST_WINDOW_SECONDS
+    if after is None:
+        params |= {"since": oldest, "until": LAST_SECOND, "recent_seconds": window}
+        events = await _read(reader, params)
+        if len(events) == limit:
+            return events
+        until, window = await _end_of_first_window(reader), window * _WINDOW_GROWTH
+    params["recent_seconds"] = None
     while len(events) < limit and until > oldest:
         start = max(until - window, oldest)
         params |= {"since": start, "until": until, "limit": limit - len(events)}
-        rows = await reader.fetch(_SQL["recent_events"], params)
-        events += [JobEvent(str(row["job_id"]), stored_event(row)) for row in rows]
+        if events:
+            job_id, last = events[-1].job_id, events[-1].event
+            params |= {"after_at": last.at, "after_job_id": int(job_id), "after_seq": last.seq}
+        events += await _read(reader, params)
         until, window = start, window * _WINDOW_GROWTH
     return events
 
 
-async def _newest_event_time(reader: Reader, limit_at: float) -> float | None:
+async def _read(reader: Reader, params: dict[str, Any]) -> list[JobEvent]:
+    rows = await reader.fetch(_SQL["recent_events"], params)
+    return [JobEvent(str(row["job_id"]), stored_event(row)) for row in rows]
+
+
+async def _end_of_first_window(reader: Reader) -> float:
+    """Return when the window began that was read first: a little later, so that no event is left out."""
     row = await reader.row(_SQL["now"], {})
-    # Clocks of services may be ahead of the database's by a little; an event is never of tomorrow.
-    return None if row is None else min(row["now"] + _FIRST_WINDOW_SECONDS, limit_at)
+    return LAST_SECOND if row is None else row["now"] - _FIRST_WINDOW_SECONDS

@@ -156,10 +156,12 @@ ORDER BY seq
 LIMIT :limit
 
 -- name: recent_events
--- Audit events across jobs in a window of time, newest first; not of hidden jobs.
+-- Audit events across jobs in a window of time, newest first; not of hidden jobs. With `recent_seconds`: of the last seconds
+-- alone, by the clock of the database. As a subquery it is read once, so that partitions and pages are left out by it.
 SELECT job_id, seq, type, extract(epoch FROM at)::float8 AS at, by, node_id, attempt, data
 FROM dag_job_events
-WHERE at >= to_timestamp(:since::float8) AND at <= to_timestamp(:until::float8)
+WHERE at >= greatest(to_timestamp(:since::float8), (SELECT clock()) - make_interval(secs => :recent_seconds::float8))
+  AND at <= to_timestamp(:until::float8)
   AND (at, job_id, seq) < (to_timestamp(:after_at::float8), :after_job_id::bigint, :after_seq::integer)
   AND (:types::text[] IS NULL OR type = ANY(:types::text[]))
   AND job_id NOT IN (SELECT j.id FROM dag_jobs j WHERE j.is_hidden)
