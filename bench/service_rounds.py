@@ -16,9 +16,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from bench import dev_stack
 from bench.chain_tasks import decorated_chain
 from bench.clients import FAN_OUT, chain_of, client, until_completed
-from bench.dev_stack import NO_LOG_FILES, Stack, folder
+from bench.dev_stack import Stack, folder
 from bench.http_connection import HttpConnection
 from bench.rows import Row
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 JOBS, CLIENTS, BATCH, REPEATS = 1_000, 32, 100, 3
+# An older checkout has no such setting, and no files.
+_NO_LOG_FILES: Final[dict[str, str]] = getattr(dev_stack, "NO_LOG_FILES", {})
 A_PORT: Final = "--port=0"
 """Another `dagmaster dev` of this machine may take the default port."""
 REQUESTS: Final = 60
@@ -142,7 +145,7 @@ def _apply(dsn: str) -> tuple[float, float]:
     command = [sys.executable, "-c", _APPLY % TASKS]
     done = subprocess.run(  # noqa: S603 - our own command
         command,
-        env=environment | {"DAGMASTER_DATABASE_URL": dsn, **NO_LOG_FILES},
+        env=environment | {"DAGMASTER_DATABASE_URL": dsn, **_NO_LOG_FILES},
         check=True,
         capture_output=True,
         text=True,
