@@ -26,7 +26,7 @@ from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.read_store import NodeFilter
 from dagmaster.ports.tasks import NewTask
 from dagmaster.ports.turn_records import TaskResult, TurnCommit, Withdrawal
-from dagmaster.store.postgres import connection as connection_module
+from dagmaster.store.postgres import session_settings
 from dagmaster.store.postgres import (
     remote_workers,
     submit_statement,
@@ -273,7 +273,7 @@ def test_a_turn_finds_its_jobs_by_their_ids_and_not_among_all_that_are_owned(mig
 
     async def plan() -> str:
         connection = await asyncpg.connect(
-            migrated, server_settings={"search_path": "dagapp", **connection_module._PLANS}
+            migrated, server_settings={"search_path": "dagapp", **session_settings._PLANS}
         )
         try:
             await connection.execute(f"PREPARE turn AS {query.sql}")

@@ -108,7 +108,7 @@ async def test_no_statement_of_a_service_reads_more_rows_than_it_needs(world, st
 @pytest.mark.parametrize("world", ["pooled", "older postgres"], indirect=True)
 @in_world
 async def test_no_statement_needs_the_settings_of_the_planner(world, monkeypatch):
-    monkeypatch.setattr("dagmaster.store.postgres.connection._PLANS", {})
+    monkeypatch.setattr("dagmaster.store.postgres.session_settings._PLANS", {})
     await check_plans(world, "of empty tables")
 
 

@@ -17,7 +17,9 @@ from asyncpg.exceptions import (
 
 from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable
 from dagmaster.store.postgres.connection_errors import DRIVER_ERRORS, LOST, translate_error
+from dagmaster.store.postgres.read_transactions import ReadTransactions
 from dagmaster.store.postgres.row_inserts import insert_rows
+from dagmaster.store.postgres.session_settings import session_settings
 from dagmaster.store.postgres.tenant_session import CAN_TAKE_ROLE, TenantSession, check_role, set_tenant
 
 if TYPE_CHECKING:
@@ -36,22 +38,16 @@ ROLE_CHECK_SECONDS: Final = 5.0
 COMMAND_SECONDS: Final = 60.0
 DEADLOCKS: Final = 3
 
-# The plan of a queue must not depend on statistics, which are outdated: the table was empty or full a moment
-# ago. Without bitmap scans, the first rows of an order are read from an index, not found by sorting all rows.
-_PLANS: Final = {
-    "plan_cache_mode": "force_generic_plan",
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "enable_mergejoin": "off",
-}
-
 
 class GuardFailed(Exception):
     """A statement that guards a transaction returned no row: nothing was changed."""
 
 
 class Connection:
-    """One connection, one statement at a time. Each statement is a separate transaction."""
+    """One connection, one statement at a time. Each statement is a separate transaction.
+
+    Reads of one tenant that follow each other at once share one: each still sees what is committed by then.
+    """
 
     def __init__(
         self,
@@ -71,23 +67,18 @@ class Connection:
         self.losses = 0
         self._was_connected = False
         self._reads = reads
-        # The end of the last read's transaction: who reads does not wait for it, the next statement does.
-        self._ending: asyncio.Task[str] | None = None
+        self._read_transactions = ReadTransactions()
         self._dsn = (config.direct or config.dsn) if listens else config.dsn
         self._is_pooled = config.is_pooled and not (listens and config.direct)
         self.can_listen = listens and not self._is_pooled
-        # Queries of readers are planned as usual. Commits are flushed to disk whatever the server's default
-        # is.
-        settings = {} if reads else dict(_PLANS)
-        settings |= {"jit": "off", "synchronous_commit": "off" if async_commit else "on"}
+        settings = session_settings(
+            reads=reads,
+            async_commit=async_commit,
+            statement_timeout_seconds=statement_timeout_seconds,
+            is_pooled=self._is_pooled,
+        )
         self._statement_timeout_seconds = statement_timeout_seconds
         if statement_timeout_seconds is not None:
-            # Queries are built for the filters that are set, and planned with their values.
-            settings |= {"plan_cache_mode": "force_custom_plan"}
-            settings |= {"statement_timeout": str(round(statement_timeout_seconds * 1000))}
-            settings |= {
-                "transaction_read_only" if self._is_pooled else "default_transaction_read_only": "on"
-            }
             # asyncpg takes a session that is read-only for one on a standby, and finds no host to connect to.
             self._dsn = self._dsn.replace("target_session_attrs=read-write", "target_session_attrs=primary")
         # Taken on as soon as it exists with its rights, and behind a pooler by each transaction.
@@ -128,7 +119,9 @@ class Connection:
         `tenant`: whose rows it sees, if the role depends on that.
         """
         async with self._lock:
-            connection = await self._ensure_connected()
+            connection, began_at = self._resume_read(tenant)
+            if connection is None:
+                connection = await self._ensure_connected()
             if losses not in (None, self.losses):
                 raise DatabaseUnavailable(f"{query.name}: the connection was lost since its data were read")
             sql, arguments = self._statement(query, params)
@@ -136,7 +129,8 @@ class Connection:
                 # Each statement is a separate transaction: after a deadlock it can simply be sent again.
                 for _ in range(DEADLOCKS):
                     with contextlib.suppress(DeadlockDetectedError):
-                        return await self._fetch(connection, sql, arguments, tenant)
+                        return await self._fetch(connection, sql, arguments, tenant, began_at)
+                    began_at = None
                 return await self._fetch(connection, sql, arguments, tenant)
             except asyncio.CancelledError:
                 # Whether the statement was executed is not known.
@@ -169,30 +163,36 @@ class Connection:
         sql: str,
         arguments: list[Any],
         tenant: str | None,
+        began_at: float | None = None,
     ) -> list[asyncpg.Record]:
+        """Run a statement in its transaction. `began_at`: in that of the last read, which began then."""
         begin = self._beginning(tenant)
         if not begin:
             return await connection.fetch(sql, *arguments)
         try:
-            await connection.execute(begin)
+            if began_at is None:
+                began_at = time.monotonic()
+                await connection.execute(begin)
             rows = await connection.fetch(sql, *arguments)
         except PostgresError:
             if not connection.is_closed():
                 await connection.execute("ROLLBACK")
             raise
         if self._reads:
-            self._ending = asyncio.create_task(connection.execute("COMMIT"))
+            self._read_transactions.end_soon(connection, begin, began_at)
         else:
             await connection.execute("COMMIT")
         return rows
 
-    async def _end_read(self) -> None:
-        """Wait until the transaction of the last read has ended."""
-        ending, self._ending = self._ending, None
-        if ending is not None:
-            with contextlib.suppress(*DRIVER_ERRORS):
-                # A caller that is cancelled here does not cancel the end of what another one read.
-                await asyncio.shield(ending)
+    def _resume_read(
+        self, tenant: str | None
+    ) -> tuple[asyncpg.Connection[asyncpg.Record] | None, float | None]:
+        """Return the connection if the transaction of its last read goes on, and when that began."""
+        connection = self._connection
+        if not self._reads or connection is None or (self._wanted_role is not None and self._role is None):
+            return None, None
+        began_at = self._read_transactions.resume(connection, self._beginning(tenant))
+        return (None, None) if began_at is None else (connection, began_at)
 
     def _beginning(self, tenant: str | None) -> str:
         """Return what begins a transaction with other settings; empty if there are none.
@@ -350,7 +350,7 @@ class Connection:
         return TenantSession(self, tenant)
 
     async def close(self) -> None:
-        await self._end_read()
+        await self._read_transactions.end()
         connection, self._connection = self._connection, None
         self._channels.clear()
         if connection is not None and not connection.is_closed():
@@ -359,7 +359,7 @@ class Connection:
                 await connection.close(timeout=2)
 
     async def _ensure_connected(self) -> asyncpg.Connection[asyncpg.Record]:
-        await self._end_read()
+        await self._read_transactions.end()
         connection = self._connection
         if connection is not None and not connection.is_closed():
             if self._wanted_role is not None and self._role is None and self._is_role_check_due():
