@@ -35,6 +35,7 @@ from dagmaster.orchestrator.callback_attempts import RetrySchedule
 from dagmaster.ports.callbacks import FAILING, CallbackFilter, CallbackOutcome, Delivery, Verdict
 from dagmaster.ports.signing_secrets import open_secret
 from dagmaster.records.callbacks import DeliveryStatus, SecretKind
+from dagmaster.store.postgres.callback_outbox import PostgresCallbackOutbox
 from dagmaster.store.postgres.callback_store import PostgresCallbackStore
 from dagmaster.store.postgres.secret_keys import PostgresSecretKeyAdmin, PostgresSecretKeys
 from dagmaster.webhook_signatures import verify
@@ -236,15 +237,16 @@ def test_a_later_state_waits_for_the_earlier_one(dsn):
         await world.job(1)
         await world.start(1)
         await world.finish(1)
-        batch = await outbox.claim(10, per_endpoint=8, lease_seconds=60)
+        batch = await outbox.claim(10, per_endpoint=8, lease_seconds=60, sending={})
         assert [one.state for one in batch.callbacks] == ["running"]
         # Another relay finds nothing, as long as the first one holds it.
-        assert (await outbox.claim(10, per_endpoint=8, lease_seconds=60)).callbacks == ()
+        assert (await outbox.claim(10, per_endpoint=8, lease_seconds=60, sending={})).callbacks == ()
         await outbox.record(
             [CallbackOutcome(callback=batch.callbacks[0], verdict=Verdict.DELIVERED)], pause_seconds=1.0
         )
         assert [
-            one.state for one in (await outbox.claim(10, per_endpoint=8, lease_seconds=60)).callbacks
+            one.state
+            for one in (await outbox.claim(10, per_endpoint=8, lease_seconds=60, sending={})).callbacks
         ] == ["completed"]
         await outbox.close()
 
@@ -256,12 +258,12 @@ def test_what_a_dead_relay_held_is_sent_again_and_its_late_outcome_changes_nothi
         dead, alive = world.outbox(), world.outbox()
         await world.job(1)
         await world.start(1)
-        (held,) = (await dead.claim(10, per_endpoint=8, lease_seconds=60)).callbacks
-        assert (await alive.claim(10, per_endpoint=8, lease_seconds=60)).callbacks == ()
+        (held,) = (await dead.claim(10, per_endpoint=8, lease_seconds=60, sending={})).callbacks
+        assert (await alive.claim(10, per_endpoint=8, lease_seconds=60, sending={})).callbacks == ()
         await world.connection.execute(
             "UPDATE dag_callbacks SET leased_until = clock(), next_attempt_at = clock()"
         )
-        (again,) = (await alive.claim(10, per_endpoint=8, lease_seconds=60)).callbacks
+        (again,) = (await alive.claim(10, per_endpoint=8, lease_seconds=60, sending={})).callbacks
         assert again.callback_id == held.callback_id
         await dead.record(
             [CallbackOutcome(callback=held, verdict=Verdict.DEAD, dead_reason="exhausted")], pause_seconds=1.0
@@ -319,8 +321,69 @@ def test_ten_thousand_callbacks_of_a_dead_endpoint_do_not_stand_in_the_way_of_ot
         assert await world.rows("SELECT count(dead_at) FROM dag_callbacks") == [(0,)]
         await world.connection.execute("UPDATE dag_external_services SET open_at = NULL")
         outbox = world.outbox()
-        assert len((await outbox.claim(100, per_endpoint=8, lease_seconds=60)).callbacks) == 1
+        assert len((await outbox.claim(100, per_endpoint=8, lease_seconds=60, sending={})).callbacks) == 1
         await outbox.close()
+
+    in_world(dsn, test)
+
+
+_MANY_ENDPOINTS = (
+    "INSERT INTO dag_callbacks (tenant, job_id, state, url, endpoint, occurred_at, next_attempt_at)"
+    " SELECT $1::text, n, 'running', e || '/x', e, now(), now() - interval '1 hour'"
+    " FROM generate_series($2::int, $3::int) n CROSS JOIN LATERAL (SELECT format('https://h%s.%s.example.com', n, $1::text) e) x"
+)
+
+
+def test_a_tenant_whose_many_endpoints_hang_leaves_room_for_others(dsn):
+    hang_up = asyncio.Event()
+
+    class Hanging(Receiver):
+        async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Delivery:
+            delivery = await super().send(url, headers, body)
+            if "acme" in url:
+                await hang_up.wait()
+            return delivery
+
+    async def test(world: CallbackWorld) -> None:
+        receiver = Hanging()
+        await world.connection.execute(_MANY_ENDPOINTS, "acme", 1, 300)
+        async with world.relaying(receiver, concurrency=8):
+            await receiver.until(4)
+            for job_id in range(1001, 1021):
+                await world.job(job_id, f"{B}/x", tenant="globex")
+                await world.start(job_id)
+            await world.until("SELECT count(*) = 20 FROM dag_callbacks WHERE delivered_at IS NOT NULL")
+            # Half of what one relay sends at once, whatever else of it waits.
+            assert sum(body["job_id"] in {str(n) for n in range(301)} for _, body in receiver.received) == 4
+            hang_up.set()
+
+    in_world(dsn, test)
+
+
+def test_a_claim_shares_what_is_free_among_tenants_and_looks_at_a_few_endpoints_of_each(dsn):
+    async def test(world: CallbackWorld) -> None:
+        outbox = PostgresCallbackOutbox(world.config, endpoints_per_tenant=4)
+        try:
+            for tenant, first, last in (("acme", 1, 10), ("globex", 11, 13)):
+                await world.connection.execute(_MANY_ENDPOINTS, tenant, first, last)
+
+            async def claim(limit: int, **sending: int) -> list[str]:
+                batch = await outbox.claim(limit, per_endpoint=8, lease_seconds=60, sending=sending)
+                return [one.tenant for one in batch.callbacks]
+
+            # Nobody gets more than stays free, and who holds much gets nothing.
+            assert sorted(await claim(4, acme=1)) == ["acme", "globex", "globex"]
+            assert await claim(1, acme=3) == ["globex"]
+            assert await claim(2, acme=3) == []
+            # Each claim goes on where the one before ended, and begins again.
+            endpoints: set[str] = set()
+            while len(endpoints) < 9:
+                batch = await outbox.claim(100, per_endpoint=8, lease_seconds=60, sending={})
+                assert len({one.endpoint for one in batch.callbacks}) <= 4
+                assert batch.wait_seconds is None or batch.wait_seconds > 0
+                endpoints |= {one.endpoint for one in batch.callbacks}
+        finally:
+            await outbox.close()
 
     in_world(dsn, test)
 

@@ -110,10 +110,13 @@ class CallbackOutbox(Protocol):
     async def listen(self) -> None:
         """Connect, and set `wakeup` from now on."""
 
-    async def claim(self, limit: int, *, per_endpoint: int, lease_seconds: float) -> ClaimBatch:
+    async def claim(
+        self, limit: int, *, per_endpoint: int, lease_seconds: float, sending: Mapping[str, int]
+    ) -> ClaimBatch:
         """Hold callbacks that are due: of each request or job the oldest alone, and of each endpoint a few.
 
-        Of an endpoint that fails, one.
+        Of an endpoint that fails, one. `sending`: how many of each tenant this relay holds already; a tenant
+        gets no more than stays free of `limit`.
         """
 
     async def record(
