@@ -13,6 +13,7 @@ import standardwebhooks
 
 from dagmaster.adapters.secret_keys import KeySource, new_key
 from dagmaster.adapters.secret_vault import KeyVault
+from dagmaster.application import callbacks as operations
 from dagmaster.application.callbacks import (
     Callbacks,
     list_callbacks,
@@ -538,6 +539,49 @@ def test_a_range_is_replayed_and_nothing_else(dsn):
         at_b = CallbackFilter(status=DeliveryStatus.DELIVERED, endpoint=B)
         assert (await replay_callbacks(world.callbacks, at_b, origin=TEST)).count == 1
         assert (await replay_callbacks(world.callbacks, CallbackFilter(), origin=TEST)).count == 0
+
+    in_world(dsn, test)
+
+
+def test_many_callbacks_are_replayed_and_recovered_in_batches(dsn, monkeypatch):
+    monkeypatch.setattr(operations, "MAX_CHANGED", 4)
+    died = (
+        "UPDATE dag_callbacks SET dead_at = now(), dead_reason = 'exhausted', attempts = 8 WHERE job_id <= $1"
+    )
+    revived = "SELECT count(*), count(*) FILTER (WHERE dead_at IS NULL) FROM dag_callbacks"
+
+    async def test(world: CallbackWorld) -> None:
+        await world.connection.execute(_MANY_ENDPOINTS, "default", 1, 10)
+        await world.connection.execute("UPDATE dag_callbacks SET endpoint = $1", A)
+        await world.connection.execute(died, 10)
+        counts, cursor = [], None
+        while not counts or cursor is not None:
+            result = await replay_callbacks(
+                world.callbacks, CallbackFilter(endpoint=A), origin=TEST, cursor=cursor
+            )
+            counts.append((result.count, result.left))
+            cursor = result.next_cursor
+            # What dies again meanwhile is not sent twice.
+            await world.connection.execute(died, 4)
+        assert counts == [(4, 6), (4, 2), (2, 0)]
+        await world.connection.execute(died, 10)
+        await pause_endpoint(world.callbacks, A, origin=TEST)
+        await world.connection.execute(
+            "UPDATE dag_external_services SET failures = 5, failing_since = now() - interval '1 hour'"
+        )
+        for left in (6, 2):
+            part = await resume_endpoint(world.callbacks, A, origin=TEST)
+            assert (part.count, part.left) == (0, left)
+            # Nothing is sent before the last: the order stays.
+            assert [one.endpoint for one in await list_endpoints(world.callbacks, is_paused=True)] == [A]
+            assert await world.rows(revived) == [(10, 10 - left)]
+        assert (await resume_endpoint(world.callbacks, A, origin=TEST)).count == 1
+        assert await world.rows(revived) == [(10, 10)]
+        assert not await list_endpoints(world.callbacks, is_paused=True)
+        entries = "SELECT action, details->>'count' FROM dag_audit WHERE action <> 'callback_endpoint.pause' ORDER BY 1, 2"
+        assert await world.rows(entries) == [
+            ("callback.replay", "2"), ("callback.replay", "4"), ("callback.replay", "4"), ("callback_endpoint.resume", "1"),
+        ]  # fmt: skip
 
     in_world(dsn, test)
 

@@ -246,7 +246,7 @@ secret_id, tenant, kind, public_key, key_set::text AS key_set, extract(epoch FRO
        extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at
 
 -- name: audit_if_changed
--- The end of a statement about callbacks: its entries in the audit trail, unless nothing changed.
+-- The end of a statement about callbacks, before its SELECT: its entries in the audit trail, unless nothing changed.
 {@audit_entries},
 audited AS (
     INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)
@@ -254,4 +254,20 @@ audited AS (
            details::jsonb || jsonb_build_object('count', (SELECT count(*) FROM changed))
     FROM entries WHERE EXISTS (SELECT FROM changed)
 )
-SELECT (SELECT count(*) FROM changed) AS changed, pg_notify('dagmaster_callbacks', '')::text AS notified
+
+-- name: replayable
+-- Whether a callback, `c`, may be sent again and matches.
+(c.delivered_at IS NOT NULL OR c.dead_at IS NOT NULL)
+      AND (:id::text IS NULL OR c.id = :id::text::uuid)
+      AND (:status::text IS NULL OR (:status::text = 'delivered') = (c.delivered_at IS NOT NULL))
+      AND (:endpoint::text IS NULL OR c.endpoint = :endpoint::text)
+      AND (:tenant::text IS NULL OR c.tenant = :tenant::text)
+      AND (:subject::text IS NULL OR c.subject = :subject::text)
+      AND (:since::float8 IS NULL OR c.created_at >= to_timestamp(:since::float8))
+      AND (:until::float8 IS NULL OR c.created_at < to_timestamp(:until::float8))
+
+-- name: recoverable
+-- Whether a callback, `c`, is sent again when its endpoint, `b`, is resumed.
+c.tenant = b.tenant AND c.endpoint = b.endpoint AND c.delivered_at IS NULL AND c.lease_token IS NULL
+      -- What is to be sent later, as that of a sandbox, was never tried.
+      AND (c.dead_at >= b.failing_since OR (c.dead_at IS NULL AND (c.attempts > 0 OR c.is_parked)))
