@@ -9,6 +9,7 @@ import re
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
+import asyncpg
 import httpx
 from pydantic import SecretStr
 
@@ -511,3 +512,38 @@ def test_a_tenant_has_no_more_open_jobs_and_requests_than_it_may(dsn, tmp_path):
         assert (await one.call("globex/boss", "GET", "jobs")).status_code == 200
 
     on_installation(dsn, tmp_path, work)
+
+
+def test_what_locks_the_limits_of_a_tenant_delays_no_submit_of_another(dsn, tmp_path):
+    async def work(one: Installation) -> None:
+        for tenant in ("acme", "globex"):
+            await one.post("admin", f"tenants/{tenant}", max_open_jobs=100, requests_per_day=100)
+            await one.post(f"{tenant}/boss", "workflows", text=json.dumps(FLOW_OF_ACME))
+            await one.post(f"{tenant}/boss", "submit", workflow_id="own")
+        other = await asyncpg.connect(dsn, server_settings={"search_path": "dagapp"})
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute("SELECT FROM dag_tenant_usage WHERE tenant = 'acme' FOR UPDATE")
+        await other.execute("SELECT pg_advisory_xact_lock(hashtext('dagmaster open jobs'), hashtext('acme'))")
+
+        def submits(tenant: str) -> list[asyncio.Task[Any]]:
+            return [
+                asyncio.create_task(one.post(f"{tenant}/boss", path, workflow_id="own"))
+                for path in ("submit", "jobs") * 3
+            ]
+
+        waiting = submits("acme")
+        await until_blocked(other)
+        await asyncio.wait_for(asyncio.gather(*submits("globex")), PATIENCE_SECONDS)
+        assert not any(task.done() for task in waiting)
+        await transaction.rollback()
+        await other.close()
+        await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_SECONDS)
+
+    on_installation(dsn, tmp_path, work)
+
+
+async def until_blocked(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    sql = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
+    while not await connection.fetchval(sql):
+        pass
