@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncpg
 import httpx
 from pydantic import SecretStr
+from wsproto.events import TextMessage
 
 from dagmaster.bootstrap import large_outputs, make_orchestrator
 from dagmaster.bootstrap.http_server import ServerService
@@ -22,6 +23,7 @@ from dagmaster.settings import load_settings
 from dagmaster.ui.site import page_scopes
 from tests.integration.server_on_socket import ADMIN_KEY
 from tests.patience import PATIENCE_SECONDS
+from tests.unit.http.live_server import Socket
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -81,6 +83,17 @@ class Installation:
         who = f"{tenant}/{name}"
         self.keys[who] = (await self.post(by, "keys", **body))["key"]
         return who
+
+    async def socket(self, who: str, job_id: str) -> str:
+        """Return the first message of the socket of a job, or how it was closed."""
+        address = httpx.URL(self.url)
+        client = Socket(*await asyncio.open_connection(address.host, address.port))
+        try:
+            await client.open(address.netloc.decode(), f"/ws/jobs/{job_id}", {})
+            client.send(TextMessage(json.dumps({"key": self.keys[who]})))
+            return json.dumps(await client.next())
+        finally:
+            client.close()
 
     async def claim(
         self, who: str, worker_id: str, *, held: list[Any] | None = None, wait_seconds: float = 10
@@ -365,6 +378,13 @@ def test_no_page_and_no_stream_shows_a_tenant_a_trace_of_another(dsn, tmp_path):
                 assert traces(first + second) == []
                 async with one.events(who, f"jobs/{own}/stream") as events:
                     assert traces(await anext(events)) == []
+            # Of a socket, the key comes with the first message. One that is refused says the same of any job.
+            refused = {await one.socket(who, job_id) for job_id in (ids["job_id"], "1" * 18)}
+            assert refused == {'{"closed": 4404, "reason": "job_not_found"}'}
+        message = await one.socket(boss, own)
+        assert own in message
+        assert traces(message) == []
+        assert traces(await one.socket("globex/boss", ids["job_id"])), "it can be found"
 
     on_installation(dsn, tmp_path, work)
 
