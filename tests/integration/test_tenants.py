@@ -330,6 +330,20 @@ def test_no_route_and_no_scope_shows_a_tenant_a_trace_of_another(dsn, tmp_path):
     on_installation(dsn, tmp_path, work)
 
 
+def test_the_page_of_a_request_is_its_tenants(dsn, tmp_path):
+    async def work(one: Installation) -> None:
+        rejected = (await one.call("globex/boss", "POST", "submit", workflow_id=CANARY)).json()["request_id"]
+        async with one.browser("globex/boss") as browser:
+            page = (await browser.get(f"/ui/requests/{rejected}")).text
+            assert CANARY in page
+            assert "is published" in page
+        async with one.browser("acme/boss") as browser:
+            unknown = await browser.get(f"/ui/requests/{rejected}")
+            assert (unknown.status_code, traces(unknown.text)) == (404, [])
+
+    on_installation(dsn, tmp_path, work)
+
+
 async def state_of_globex(one: Installation, ids: dict[str, str]) -> Any:
     """Return what must not change: its jobs, keys, workers and workflows."""
     jobs = (await one.get("globex/boss", "jobs"))["items"]
@@ -468,6 +482,47 @@ def test_a_tenant_uses_the_workflows_of_the_installation_that_it_may_and_its_own
         )
         assert (await one.get(boss, "workflows/shared"))["definition"]["name"] == "mine"
         assert "name" not in (await one.get("admin", "workflows/shared"))["definition"]
+
+    on_installation(dsn, tmp_path, work)
+
+
+def test_administrators_of_the_installation_read_workflows_of_tenants_and_why_one_may_not_be_used(
+    dsn, tmp_path
+):
+    async def work(one: Installation) -> None:
+        await one.post("acme/boss", "workflows", text=json.dumps(flow("theirs", "of acme")))
+        await one.post("admin", "workflows", text=json.dumps(flow("shared")))
+        reader = await one.make_key("default", "read", "read")
+        for path in ("workflows/theirs", "workflows/theirs/versions", "workflows/theirs/diagram.svg"):
+            assert (await one.call("admin", "GET", path)).status_code == 200, path
+            for who in (reader, "globex/boss"):
+                assert (await one.call(who, "GET", path)).status_code == 404, path
+        assert (await one.get("admin", "workflows/theirs"))["definition"]["name"] == "of acme"
+        # It is not the installation's to run.
+        assert (await one.call("admin", "POST", "jobs", workflow_id="theirs")).status_code == 404
+        answer = await one.call("acme/boss", "POST", "submit", workflow_id="shared")
+        assert answer.status_code == 422
+        assert "may not use it" not in answer.text
+        path = f"requests/{answer.json()['request_id']}"
+        assert "may not use it" not in (await one.call("acme/boss", "GET", path)).text
+        reason = (await one.get("admin", path))["rejection"]["message"]
+        assert "The installation has this workflow, but acme may not use it" in reason
+
+    on_installation(dsn, tmp_path, work)
+
+
+def test_a_tenant_has_platforms_that_are_declared_and_is_warned_of_workflows_that_are_not_published(
+    dsn, tmp_path
+):
+    async def work(one: Installation) -> None:
+        for path, body in (("tenants", {"name": "initech"}), ("tenants/acme", {})):
+            refused = await one.call("admin", "POST", path, **body, platforms=["ddh", "dhd"])
+            assert (refused.status_code, "dhd is not declared" in refused.text) == (400, True), refused.text
+        assert "initech" not in (await one.call("admin", "GET", "tenants")).text
+        changed = await one.post("admin", "tenants/acme", platforms=["ddh", "*"], workflows=["soon", "*"])
+        assert len(changed["warnings"]) == 1
+        assert "no workflow 'soon'" in changed["warnings"][0]
+        assert (await one.get("admin", "tenants/acme"))["warnings"] == []
 
     on_installation(dsn, tmp_path, work)
 

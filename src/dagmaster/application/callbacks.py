@@ -98,12 +98,14 @@ async def replay_callbacks(
     }
     entry = origin.entry("callback.replay", "callback", "*", dict(details))
     batch = await callbacks.store.replay(narrowed, after=after, limit=MAX_CHANGED, audit=[entry])
-    has_more = batch.left and batch.position is not None
+    following = None
+    if batch.left and batch.position is not None:
+        following = encode_cursor(CursorKind.REPLAYED_CALLBACKS, (batch.position,))
     return CallbackChangeResult(
         count=batch.changed,
         sentence=await _replayed(callbacks, batch),
         left=batch.left,
-        next_cursor=encode_cursor(CursorKind.REPLAYED_CALLBACKS, (batch.position,)) if has_more else None,
+        next_cursor=following,
     )
 
 

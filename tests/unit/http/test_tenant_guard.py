@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from dagmaster.errors import ApiKeyRejected, DatabaseUnavailable, TenantsNotIsolated
-from dagmaster.http import tenant_guard
 from dagmaster.http.tenant_guard import KNOWN_SECONDS, STALE_SECONDS, TenantGuard
 from dagmaster.ports.api_keys import Caller, Scope
 from dagmaster.ports.tenants import Isolation
@@ -34,7 +33,7 @@ class Database:
         self.now = 1_000.0
         self.kept_apart = Isolation(tenants=2)
         self.guard = TenantGuard(cast("Any", self), cast("Any", self))
-        monkeypatch.setattr(tenant_guard.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr("dagmaster.http.tenant_guard.time.monotonic", lambda: self.now)
 
     async def all(self) -> list[TenantRecord]:
         self.reads += 1
