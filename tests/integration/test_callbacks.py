@@ -13,6 +13,7 @@ import standardwebhooks
 
 from dagmaster.adapters.secret_keys import KeySource, new_key
 from dagmaster.adapters.secret_vault import KeyVault
+from dagmaster.application import callbacks as operations
 from dagmaster.application.callbacks import (
     Callbacks,
     list_callbacks,
@@ -35,6 +36,7 @@ from dagmaster.orchestrator.callback_attempts import RetrySchedule
 from dagmaster.ports.callbacks import FAILING, CallbackFilter, CallbackOutcome, Delivery, Verdict
 from dagmaster.ports.signing_secrets import open_secret
 from dagmaster.records.callbacks import DeliveryStatus, SecretKind
+from dagmaster.store.postgres.callback_outbox import PostgresCallbackOutbox
 from dagmaster.store.postgres.callback_store import PostgresCallbackStore
 from dagmaster.store.postgres.secret_keys import PostgresSecretKeyAdmin, PostgresSecretKeys
 from dagmaster.webhook_signatures import verify
@@ -236,15 +238,16 @@ def test_a_later_state_waits_for_the_earlier_one(dsn):
         await world.job(1)
         await world.start(1)
         await world.finish(1)
-        batch = await outbox.claim(10, per_endpoint=8, lease_seconds=60)
+        batch = await outbox.claim(10, per_endpoint=8, lease_seconds=60, sending={})
         assert [one.state for one in batch.callbacks] == ["running"]
         # Another relay finds nothing, as long as the first one holds it.
-        assert (await outbox.claim(10, per_endpoint=8, lease_seconds=60)).callbacks == ()
+        assert (await outbox.claim(10, per_endpoint=8, lease_seconds=60, sending={})).callbacks == ()
         await outbox.record(
             [CallbackOutcome(callback=batch.callbacks[0], verdict=Verdict.DELIVERED)], pause_seconds=1.0
         )
         assert [
-            one.state for one in (await outbox.claim(10, per_endpoint=8, lease_seconds=60)).callbacks
+            one.state
+            for one in (await outbox.claim(10, per_endpoint=8, lease_seconds=60, sending={})).callbacks
         ] == ["completed"]
         await outbox.close()
 
@@ -256,12 +259,12 @@ def test_what_a_dead_relay_held_is_sent_again_and_its_late_outcome_changes_nothi
         dead, alive = world.outbox(), world.outbox()
         await world.job(1)
         await world.start(1)
-        (held,) = (await dead.claim(10, per_endpoint=8, lease_seconds=60)).callbacks
-        assert (await alive.claim(10, per_endpoint=8, lease_seconds=60)).callbacks == ()
+        (held,) = (await dead.claim(10, per_endpoint=8, lease_seconds=60, sending={})).callbacks
+        assert (await alive.claim(10, per_endpoint=8, lease_seconds=60, sending={})).callbacks == ()
         await world.connection.execute(
             "UPDATE dag_callbacks SET leased_until = clock(), next_attempt_at = clock()"
         )
-        (again,) = (await alive.claim(10, per_endpoint=8, lease_seconds=60)).callbacks
+        (again,) = (await alive.claim(10, per_endpoint=8, lease_seconds=60, sending={})).callbacks
         assert again.callback_id == held.callback_id
         await dead.record(
             [CallbackOutcome(callback=held, verdict=Verdict.DEAD, dead_reason="exhausted")], pause_seconds=1.0
@@ -319,8 +322,69 @@ def test_ten_thousand_callbacks_of_a_dead_endpoint_do_not_stand_in_the_way_of_ot
         assert await world.rows("SELECT count(dead_at) FROM dag_callbacks") == [(0,)]
         await world.connection.execute("UPDATE dag_external_services SET open_at = NULL")
         outbox = world.outbox()
-        assert len((await outbox.claim(100, per_endpoint=8, lease_seconds=60)).callbacks) == 1
+        assert len((await outbox.claim(100, per_endpoint=8, lease_seconds=60, sending={})).callbacks) == 1
         await outbox.close()
+
+    in_world(dsn, test)
+
+
+_MANY_ENDPOINTS = (
+    "INSERT INTO dag_callbacks (tenant, job_id, state, url, endpoint, occurred_at, next_attempt_at)"
+    " SELECT $1::text, n, 'running', e || '/x', e, now(), now() - interval '1 hour'"
+    " FROM generate_series($2::int, $3::int) n CROSS JOIN LATERAL (SELECT format('https://h%s.%s.example.com', n, $1::text) e) x"
+)
+
+
+def test_a_tenant_whose_many_endpoints_hang_leaves_room_for_others(dsn):
+    hang_up = asyncio.Event()
+
+    class Hanging(Receiver):
+        async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Delivery:
+            delivery = await super().send(url, headers, body)
+            if "acme" in url:
+                await hang_up.wait()
+            return delivery
+
+    async def test(world: CallbackWorld) -> None:
+        receiver = Hanging()
+        await world.connection.execute(_MANY_ENDPOINTS, "acme", 1, 300)
+        async with world.relaying(receiver, concurrency=8):
+            await receiver.until(4)
+            for job_id in range(1001, 1021):
+                await world.job(job_id, f"{B}/x", tenant="globex")
+                await world.start(job_id)
+            await world.until("SELECT count(*) = 20 FROM dag_callbacks WHERE delivered_at IS NOT NULL")
+            # Half of what one relay sends at once, whatever else of it waits.
+            assert sum(body["job_id"] in {str(n) for n in range(301)} for _, body in receiver.received) == 4
+            hang_up.set()
+
+    in_world(dsn, test)
+
+
+def test_a_claim_shares_what_is_free_among_tenants_and_looks_at_a_few_endpoints_of_each(dsn):
+    async def test(world: CallbackWorld) -> None:
+        outbox = PostgresCallbackOutbox(world.config, endpoints_per_tenant=4)
+        try:
+            for tenant, first, last in (("acme", 1, 10), ("globex", 11, 13)):
+                await world.connection.execute(_MANY_ENDPOINTS, tenant, first, last)
+
+            async def claim(limit: int, **sending: int) -> list[str]:
+                batch = await outbox.claim(limit, per_endpoint=8, lease_seconds=60, sending=sending)
+                return [one.tenant for one in batch.callbacks]
+
+            # Nobody gets more than stays free, and who holds much gets nothing.
+            assert sorted(await claim(4, acme=1)) == ["acme", "globex", "globex"]
+            assert await claim(1, acme=3) == ["globex"]
+            assert await claim(2, acme=3) == []
+            # Each claim goes on where the one before ended, and begins again.
+            endpoints: set[str] = set()
+            while len(endpoints) < 9:
+                batch = await outbox.claim(100, per_endpoint=8, lease_seconds=60, sending={})
+                assert len({one.endpoint for one in batch.callbacks}) <= 4
+                assert batch.wait_seconds is None or batch.wait_seconds > 0
+                endpoints |= {one.endpoint for one in batch.callbacks}
+        finally:
+            await outbox.close()
 
     in_world(dsn, test)
 
@@ -475,6 +539,49 @@ def test_a_range_is_replayed_and_nothing_else(dsn):
         at_b = CallbackFilter(status=DeliveryStatus.DELIVERED, endpoint=B)
         assert (await replay_callbacks(world.callbacks, at_b, origin=TEST)).count == 1
         assert (await replay_callbacks(world.callbacks, CallbackFilter(), origin=TEST)).count == 0
+
+    in_world(dsn, test)
+
+
+def test_many_callbacks_are_replayed_and_recovered_in_batches(dsn, monkeypatch):
+    monkeypatch.setattr(operations, "MAX_CHANGED", 4)
+    died = (
+        "UPDATE dag_callbacks SET dead_at = now(), dead_reason = 'exhausted', attempts = 8 WHERE job_id <= $1"
+    )
+    revived = "SELECT count(*), count(*) FILTER (WHERE dead_at IS NULL) FROM dag_callbacks"
+
+    async def test(world: CallbackWorld) -> None:
+        await world.connection.execute(_MANY_ENDPOINTS, "default", 1, 10)
+        await world.connection.execute("UPDATE dag_callbacks SET endpoint = $1", A)
+        await world.connection.execute(died, 10)
+        counts, cursor = [], None
+        while not counts or cursor is not None:
+            result = await replay_callbacks(
+                world.callbacks, CallbackFilter(endpoint=A), origin=TEST, cursor=cursor
+            )
+            counts.append((result.count, result.left))
+            cursor = result.next_cursor
+            # What dies again meanwhile is not sent twice.
+            await world.connection.execute(died, 4)
+        assert counts == [(4, 6), (4, 2), (2, 0)]
+        await world.connection.execute(died, 10)
+        await pause_endpoint(world.callbacks, A, origin=TEST)
+        await world.connection.execute(
+            "UPDATE dag_external_services SET failures = 5, failing_since = now() - interval '1 hour'"
+        )
+        for left in (6, 2):
+            part = await resume_endpoint(world.callbacks, A, origin=TEST)
+            assert (part.count, part.left) == (0, left)
+            # Nothing is sent before the last: the order stays.
+            assert [one.endpoint for one in await list_endpoints(world.callbacks, is_paused=True)] == [A]
+            assert await world.rows(revived) == [(10, 10 - left)]
+        assert (await resume_endpoint(world.callbacks, A, origin=TEST)).count == 1
+        assert await world.rows(revived) == [(10, 10)]
+        assert not await list_endpoints(world.callbacks, is_paused=True)
+        entries = "SELECT action, details->>'count' FROM dag_audit WHERE action <> 'callback_endpoint.pause' ORDER BY 1, 2"
+        assert await world.rows(entries) == [
+            ("callback.replay", "2"), ("callback.replay", "4"), ("callback.replay", "4"), ("callback_endpoint.resume", "1"),
+        ]  # fmt: skip
 
     in_world(dsn, test)
 

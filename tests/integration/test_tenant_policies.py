@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
@@ -13,16 +15,21 @@ from asyncpg.exceptions import InsufficientPrivilegeError
 from dagmaster.bootstrap.serving import serving_config
 from dagmaster.errors import StatementFailed, TenantsNotIsolated
 from dagmaster.ports.database_config import DatabaseConfig
-from dagmaster.ports.tenants import ALL_TENANTS, API_ROLE
+from dagmaster.ports.job_filter import JobFilter
+from dagmaster.ports.tenants import ALL_TENANTS, API_ROLE, DEFAULT_TENANT
+from dagmaster.store.postgres import connection as connection_module
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.isolation import read_isolation
+from dagmaster.store.postgres.job_list import JobQuery
 from dagmaster.store.postgres.named_queries import compile_query
+from dagmaster.store.postgres.request_store import requests_query
 from dagmaster.store.postgres.tenant_policies import HIDDEN, POLICIES, SHARED, wanted
 from dagmaster.store.postgres.tenant_session import set_tenant
 from tests.conformance.server import TEMPLATE, dsn_as, dsn_of
+from tests.integration.test_named_queries import QUERIES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 JOB: Final = 117
 NEEDED: Final = """
@@ -193,6 +200,71 @@ def test_every_table_is_under_a_policy_or_has_no_rows_of_tenants(filled):
     on_database(filled, work)
 
 
+CONDITION: Final = re.compile(
+    r"\b(?:\w+\.)?tenant (?:=|<>|IN) (?:\((?:[^()]|\([^()]*\))*\)|(?:dagapp\.)?\w+\((?:[^()]|\([^()]*\))*\)|[$\w.:']+)"
+)
+"""A condition of a statement that names a tenant: by a parameter, by a column, or by a function."""
+
+
+def without_filters() -> Iterator[tuple[str, str]]:
+    """Yield each statement as often as it has conditions on tenants, each time without one of them."""
+    jobs = [JobQuery(JobFilter(tenant=tenant)) for tenant in ("acme", DEFAULT_TENANT)]
+    lists = [query for job in jobs for query in (job.page(10)[0], job.counts()[0])]
+    for query in [*QUERIES, *lists, requests_query(("tenant",)), requests_query(("tenant", "actor"))]:
+        text = query.sql
+        for condition in CONDITION.finditer(text):
+            yield (
+                f"{query.name}: {condition[0]}",
+                f"{text[: condition.start()]}({condition[0]} OR true){text[condition.end() :]}",
+            )
+
+
+ARGUMENTS: Final = {"text": "x", "int8": JOB, "int4": 1, "float8": 1.0, "text[]": ["x"], "bool": True}
+"""Which rows are asked for: those that `fill` made. Without arguments nothing filters, and nothing is limited."""
+CHANGED: Final = """
+SELECT coalesce(sum(n_tup_upd + n_tup_del), 0) FROM pg_stat_xact_user_tables WHERE schemaname = 'dagapp' AND relname <> 'dag_tenants'
+"""
+
+
+def test_no_statement_shows_or_changes_a_row_of_another_tenant_when_a_filter_is_removed(filled):
+    """All rows are those of globex. The same statements find and change them as the owner, for whom there are no policies."""
+
+    async def work(connection: asyncpg.Connection[Any]) -> None:
+        count, shown, changed = 0, 0, 0
+        for (name, text), arguments in itertools.product(without_filters(), ({}, ARGUMENTS)):
+            count += 1
+            seen = await traces_of_globex(connection, text, arguments, is_owner=False)
+            assert seen == ("", 0), (name, arguments)
+            trace, changes = await traces_of_globex(connection, text, arguments, is_owner=True)
+            shown, changed = shown + bool(trace), changed + bool(changes)
+        assert min(count // 80, shown // 10, changed) > 0, (count, shown, changed)
+
+    on_database(filled, work)
+
+
+async def traces_of_globex(
+    connection: asyncpg.Connection[Any], text: str, arguments: Mapping[str, Any], *, is_owner: bool
+) -> tuple[str, int]:
+    """Run a statement as a server does for acme, or as the owner; return what it shows of globex and how much it changed."""
+    transaction = connection.transaction()
+    await transaction.start()
+    before = await connection.fetchval(CHANGED)
+    try:
+        await connection.execute("SET LOCAL statement_timeout = '5s'")
+        if not is_owner:
+            await connection.execute(f"SET LOCAL ROLE {API_ROLE}")
+            await connection.execute(set_tenant("acme"))
+        statement = await connection.prepare(text)
+        values = [arguments.get(parameter.name) for parameter in statement.get_parameters()]
+        shown = str(await statement.fetch(*values))
+        changes = int(await connection.fetchval(CHANGED) - before)
+    except asyncpg.PostgresError as error:
+        shown, changes = str(error), 0
+    finally:
+        await transaction.rollback()
+    return (shown if "globex" in shown else ""), changes
+
+
 WORKFLOW: Final = (
     "INSERT INTO dag_workflows (workflow_id, tenant, version, content_hash, is_active)"
     " VALUES ('w', '{}', 2, 'g', false)"
@@ -253,6 +325,32 @@ def test_the_tenant_of_a_transaction_is_not_that_of_the_next_one(filled, reads):
             assert await connection.fetch(JOBS, {}) == []
             rows = await connection.execute_in_transaction([(JOBS, {})], tenant="globex")
             assert (len(rows), await connection.execute_in_transaction([(JOBS, {})])) == (1, [])
+        finally:
+            await connection.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_transaction_that_cannot_begin_is_rolled_back_and_its_connection_is_used_again(
+    filled, reads, monkeypatch
+):
+    async def main() -> None:
+        connection = Connection(DatabaseConfig(dsn=filled, role=API_ROLE), "test", reads=reads)
+        try:
+            assert len(await connection.fetch(JOBS, {}, tenant="globex")) == 1
+            with monkeypatch.context() as patch:
+                # The first statement is done, so a transaction is open when the second one fails.
+                patch.setattr(
+                    connection_module,
+                    "set_tenant",
+                    lambda _tenant: "SET LOCAL dagapp.tenant = 'globex'; SELECT 1 / 0",
+                )
+                with pytest.raises(StatementFailed):
+                    await connection.fetch(JOBS, {}, tenant="acme")
+            assert connection.losses == 0
+            for tenant, expected in ((None, 0), ("acme", 0), ("globex", 1)):
+                assert len(await connection.fetch(JOBS, {}, tenant=tenant)) == expected
         finally:
             await connection.close()
 

@@ -9,8 +9,10 @@ import re
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
+import asyncpg
 import httpx
 from pydantic import SecretStr
+from wsproto.events import TextMessage
 
 from dagmaster.bootstrap import large_outputs, make_orchestrator
 from dagmaster.bootstrap.http_server import ServerService
@@ -21,6 +23,7 @@ from dagmaster.settings import load_settings
 from dagmaster.ui.site import page_scopes
 from tests.integration.server_on_socket import ADMIN_KEY
 from tests.patience import PATIENCE_SECONDS
+from tests.unit.http.live_server import Socket
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -80,6 +83,17 @@ class Installation:
         who = f"{tenant}/{name}"
         self.keys[who] = (await self.post(by, "keys", **body))["key"]
         return who
+
+    async def socket(self, who: str, job_id: str) -> str:
+        """Return the first message of the socket of a job, or how it was closed."""
+        address = httpx.URL(self.url)
+        client = Socket(*await asyncio.open_connection(address.host, address.port))
+        try:
+            await client.open(address.netloc.decode(), f"/ws/jobs/{job_id}", {})
+            client.send(TextMessage(json.dumps({"key": self.keys[who]})))
+            return json.dumps(await client.next())
+        finally:
+            client.close()
 
     async def claim(
         self, who: str, worker_id: str, *, held: list[Any] | None = None, wait_seconds: float = 10
@@ -316,6 +330,20 @@ def test_no_route_and_no_scope_shows_a_tenant_a_trace_of_another(dsn, tmp_path):
     on_installation(dsn, tmp_path, work)
 
 
+def test_the_page_of_a_request_is_its_tenants(dsn, tmp_path):
+    async def work(one: Installation) -> None:
+        rejected = (await one.call("globex/boss", "POST", "submit", workflow_id=CANARY)).json()["request_id"]
+        async with one.browser("globex/boss") as browser:
+            page = (await browser.get(f"/ui/requests/{rejected}")).text
+            assert CANARY in page
+            assert "is published" in page
+        async with one.browser("acme/boss") as browser:
+            unknown = await browser.get(f"/ui/requests/{rejected}")
+            assert (unknown.status_code, traces(unknown.text)) == (404, [])
+
+    on_installation(dsn, tmp_path, work)
+
+
 async def state_of_globex(one: Installation, ids: dict[str, str]) -> Any:
     """Return what must not change: its jobs, keys, workers and workflows."""
     jobs = (await one.get("globex/boss", "jobs"))["items"]
@@ -364,6 +392,13 @@ def test_no_page_and_no_stream_shows_a_tenant_a_trace_of_another(dsn, tmp_path):
                 assert traces(first + second) == []
                 async with one.events(who, f"jobs/{own}/stream") as events:
                     assert traces(await anext(events)) == []
+            # Of a socket, the key comes with the first message. One that is refused says the same of any job.
+            refused = {await one.socket(who, job_id) for job_id in (ids["job_id"], "1" * 18)}
+            assert refused == {'{"closed": 4404, "reason": "job_not_found"}'}
+        message = await one.socket(boss, own)
+        assert own in message
+        assert traces(message) == []
+        assert traces(await one.socket("globex/boss", ids["job_id"])), "it can be found"
 
     on_installation(dsn, tmp_path, work)
 
@@ -451,6 +486,47 @@ def test_a_tenant_uses_the_workflows_of_the_installation_that_it_may_and_its_own
     on_installation(dsn, tmp_path, work)
 
 
+def test_administrators_of_the_installation_read_workflows_of_tenants_and_why_one_may_not_be_used(
+    dsn, tmp_path
+):
+    async def work(one: Installation) -> None:
+        await one.post("acme/boss", "workflows", text=json.dumps(flow("theirs", "of acme")))
+        await one.post("admin", "workflows", text=json.dumps(flow("shared")))
+        reader = await one.make_key("default", "read", "read")
+        for path in ("workflows/theirs", "workflows/theirs/versions", "workflows/theirs/diagram.svg"):
+            assert (await one.call("admin", "GET", path)).status_code == 200, path
+            for who in (reader, "globex/boss"):
+                assert (await one.call(who, "GET", path)).status_code == 404, path
+        assert (await one.get("admin", "workflows/theirs"))["definition"]["name"] == "of acme"
+        # It is not the installation's to run.
+        assert (await one.call("admin", "POST", "jobs", workflow_id="theirs")).status_code == 404
+        answer = await one.call("acme/boss", "POST", "submit", workflow_id="shared")
+        assert answer.status_code == 422
+        assert "may not use it" not in answer.text
+        path = f"requests/{answer.json()['request_id']}"
+        assert "may not use it" not in (await one.call("acme/boss", "GET", path)).text
+        reason = (await one.get("admin", path))["rejection"]["message"]
+        assert "The installation has this workflow, but acme may not use it" in reason
+
+    on_installation(dsn, tmp_path, work)
+
+
+def test_a_tenant_has_platforms_that_are_declared_and_is_warned_of_workflows_that_are_not_published(
+    dsn, tmp_path
+):
+    async def work(one: Installation) -> None:
+        for path, body in (("tenants", {"name": "initech"}), ("tenants/acme", {})):
+            refused = await one.call("admin", "POST", path, **body, platforms=["ddh", "dhd"])
+            assert (refused.status_code, "dhd is not declared" in refused.text) == (400, True), refused.text
+        assert "initech" not in (await one.call("admin", "GET", "tenants")).text
+        changed = await one.post("admin", "tenants/acme", platforms=["ddh", "*"], workflows=["soon", "*"])
+        assert len(changed["warnings"]) == 1
+        assert "no workflow 'soon'" in changed["warnings"][0]
+        assert (await one.get("admin", "tenants/acme"))["warnings"] == []
+
+    on_installation(dsn, tmp_path, work)
+
+
 def test_keys_of_a_tenant_are_its_administrators_and_never_more_than_its_own(dsn, tmp_path):
     async def work(one: Installation) -> None:
         theirs = [key["key_id"] for key in (await one.get("globex/boss", "keys"))["items"]]
@@ -511,3 +587,38 @@ def test_a_tenant_has_no_more_open_jobs_and_requests_than_it_may(dsn, tmp_path):
         assert (await one.call("globex/boss", "GET", "jobs")).status_code == 200
 
     on_installation(dsn, tmp_path, work)
+
+
+def test_what_locks_the_limits_of_a_tenant_delays_no_submit_of_another(dsn, tmp_path):
+    async def work(one: Installation) -> None:
+        for tenant in ("acme", "globex"):
+            await one.post("admin", f"tenants/{tenant}", max_open_jobs=100, requests_per_day=100)
+            await one.post(f"{tenant}/boss", "workflows", text=json.dumps(FLOW_OF_ACME))
+            await one.post(f"{tenant}/boss", "submit", workflow_id="own")
+        other = await asyncpg.connect(dsn, server_settings={"search_path": "dagapp"})
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute("SELECT FROM dag_tenant_usage WHERE tenant = 'acme' FOR UPDATE")
+        await other.execute("SELECT pg_advisory_xact_lock(hashtext('dagmaster open jobs'), hashtext('acme'))")
+
+        def submits(tenant: str) -> list[asyncio.Task[Any]]:
+            return [
+                asyncio.create_task(one.post(f"{tenant}/boss", path, workflow_id="own"))
+                for path in ("submit", "jobs") * 3
+            ]
+
+        waiting = submits("acme")
+        await until_blocked(other)
+        await asyncio.wait_for(asyncio.gather(*submits("globex")), PATIENCE_SECONDS)
+        assert not any(task.done() for task in waiting)
+        await transaction.rollback()
+        await other.close()
+        await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_SECONDS)
+
+    on_installation(dsn, tmp_path, work)
+
+
+async def until_blocked(connection: asyncpg.Connection[asyncpg.Record]) -> None:
+    sql = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
+    while not await connection.fetchval(sql):
+        pass

@@ -28,6 +28,7 @@ MAX_BODY: Final = 65_536
 MAX_SHOWN: Final = 120
 _CHUNK: Final = 16_384
 _REDIRECTS: Final = range(300, 400)
+_SHOWN_TYPES: Final = frozenset({"text/plain", "application/json", "application/problem+json"})
 
 
 class CallbackClient:
@@ -117,9 +118,18 @@ def _delivery(response: h11.Response, text: bytes) -> Delivery:
     error = f"answered {status}"
     if status in _REDIRECTS:
         error = f"answered {status}: redirects are not followed"
-    elif shown := printable(text.decode("utf-8", "replace")):
+    elif shown := _excerpt(response, text):
         error = f"answered {status}: {shown}"
     return Delivery(status, error, _retry_after(response))
+
+
+def _excerpt(response: h11.Response, text: bytes) -> str:
+    """Return the beginning of an answer in plain text or JSON; nothing of a page, and no markup."""
+    headers = dict(response.headers)
+    media_type = headers.get(b"content-type", b"text/plain").decode("latin-1").partition(";")[0]
+    if media_type.strip().lower() not in _SHOWN_TYPES:
+        return ""
+    return printable(text.decode("utf-8", "replace").partition("<")[0])
 
 
 def _retry_after(response: h11.Response) -> float | None:

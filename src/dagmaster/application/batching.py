@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
 T = TypeVar("T")
 R = TypeVar("R")
+MAX_KEYS: Final = 1_000
 
 
 class Batcher(Generic[T, R]):
@@ -57,6 +59,24 @@ class Batcher(Generic[T, R]):
             raise
         finally:
             self._worker = None
+
+
+class KeyedBatcher(Generic[T, R]):
+    """Processes the items of each key as a `Batcher` does: the items of one key wait for no other key."""
+
+    def __init__(self, process: Callable[[Sequence[T]], Awaitable[Sequence[R]]], *, max_size: int) -> None:
+        self._process = process
+        self._max_size = max_size
+        self._batchers: OrderedDict[str, Batcher[T, R]] = OrderedDict()
+
+    async def run(self, key: str, item: T) -> R:
+        """Process an item, with others of its key; return its result."""
+        batcher = self._batchers.pop(key, None) or Batcher(self._process, max_size=self._max_size)
+        self._batchers[key] = batcher
+        if len(self._batchers) > MAX_KEYS:
+            # The one that was silent for longest.
+            self._batchers.popitem(last=False)
+        return await batcher.run(item)
 
 
 def _fail(batch: Sequence[tuple[T, asyncio.Future[R]]], error: Exception) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.cursors import CursorKind, next_cursor, start_page
+from dagmaster.application.cursors import CursorKind, decode_cursor, encode_cursor, next_cursor, start_page
 from dagmaster.application.views.callbacks import CallbackChangeResult, PublicKeysView, PublicKeyView
 from dagmaster.errors import CallbackNotFound, EndpointNotFound, QueryInvalid
-from dagmaster.ports.callbacks import CallbackFilter
+from dagmaster.ports.callbacks import MAX_LEFT, CallbackFilter
 from dagmaster.records.callbacks import DeliveryStatus
 from dagmaster.records.page import Page
 from dagmaster.text_format import format_count
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.ports.audit_trail import ChangeOrigin
-    from dagmaster.ports.callbacks import CallbackStore, PublicKey
+    from dagmaster.ports.callbacks import CallbackStore, PublicKey, ReplayBatch
     from dagmaster.ports.secret_vault import SecretVault
     from dagmaster.records.callbacks import CallbackRecord, EndpointRecord
 
 KEYS_PATH: Final = "/.well-known/webhook-keys"
 """Where anybody reads the public keys of the installation; below it, the keys of a tenant by their set."""
 MAX_ENDPOINT: Final = 300
+MAX_CHANGED: Final = 5_000
+"""How many callbacks one change concerns: it holds locks, and who asks waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +71,20 @@ async def replay_callback(
     """Send a callback again, with the same id. One that waits still is sent anyway."""
     record = await show_callback(callbacks, callback_id)
     entry = origin.entry("callback.replay", "callback", record.callback_id)
-    count = await callbacks.store.replay(CallbackFilter(), record.callback_id, audit=[entry])
-    sentence = await _replayed(callbacks, count)
-    return CallbackChangeResult(count=count, sentence=sentence if count else "It waits already.")
+    batch = await callbacks.store.replay(CallbackFilter(), record.callback_id, audit=[entry])
+    sentence = await _replayed(callbacks, batch) if batch.changed else "It waits already."
+    return CallbackChangeResult(count=batch.changed, sentence=sentence)
 
 
 async def replay_callbacks(
-    callbacks: Callbacks, callback_filter: CallbackFilter, *, origin: ChangeOrigin
+    callbacks: Callbacks, callback_filter: CallbackFilter, *, origin: ChangeOrigin, cursor: str | None = None
 ) -> CallbackChangeResult:
-    """Send callbacks again that match: dead ones, unless the filter names another status.
+    """Send up to 5,000 callbacks again that match: dead ones, unless the filter names another status.
 
-    Raise `QueryInvalid` if it names nothing else: that would be all callbacks.
+    With the cursor of the result, the next ones. Raise `QueryInvalid` if the filter names nothing else: that
+    would be all callbacks.
     """
+    after = decode_cursor(CursorKind.REPLAYED_CALLBACKS, cursor)
     status = callback_filter.status or DeliveryStatus.DEAD
     if status is DeliveryStatus.WAITING:
         raise QueryInvalid("what waits is sent anyway: replay dead or delivered callbacks", field="status")
@@ -93,8 +97,16 @@ async def replay_callbacks(
         if (value := getattr(narrowed, name)) is not None
     }
     entry = origin.entry("callback.replay", "callback", "*", dict(details))
-    count = await callbacks.store.replay(narrowed, None, audit=[entry])
-    return CallbackChangeResult(count=count, sentence=await _replayed(callbacks, count))
+    batch = await callbacks.store.replay(narrowed, after=after, limit=MAX_CHANGED, audit=[entry])
+    following = None
+    if batch.left and batch.position is not None:
+        following = encode_cursor(CursorKind.REPLAYED_CALLBACKS, (batch.position,))
+    return CallbackChangeResult(
+        count=batch.changed,
+        sentence=await _replayed(callbacks, batch),
+        left=batch.left,
+        next_cursor=following,
+    )
 
 
 async def pause_endpoint(
@@ -113,14 +125,22 @@ async def pause_endpoint(
 async def resume_endpoint(
     callbacks: Callbacks, endpoint: str, *, origin: ChangeOrigin, tenant: str | None = None
 ) -> CallbackChangeResult:
-    """Send to a paused endpoint again: what waits, and what died since it began to fail, in order."""
+    """Send to a paused endpoint again: what waits, and what died since it began to fail, in order.
+
+    Up to 5,000 callbacks are recovered at once. If more are left, it stays paused: resume it again.
+    """
     entry = origin.entry("callback_endpoint.resume", "callback_endpoint", endpoint)
-    count = await callbacks.store.resume(_known(endpoint), tenant, audit=[entry])
-    if not count:
+    batch = await callbacks.store.resume(_known(endpoint), tenant, limit=MAX_CHANGED, audit=[entry])
+    if batch is None:
         raise EndpointNotFound(f"{endpoint[:MAX_ENDPOINT]!r} is no endpoint of callbacks, or is not paused")
-    return CallbackChangeResult(
-        count=count, sentence=f"{endpoint} is resumed: everything since it began to fail is sent."
-    )
+    if batch.left:
+        sentence = (
+            f"{format_count(batch.recovered, 'callback')} will be sent, {_left(batch.left)} are left:"
+            f" {endpoint} stays paused until these are recovered. Resume it again."
+        )
+    else:
+        sentence = f"{endpoint} is resumed: everything since it began to fail is sent."
+    return CallbackChangeResult(count=batch.changed, sentence=sentence, left=batch.left)
 
 
 async def public_keys(callbacks: Callbacks, key_set: str | None = None) -> PublicKeysView:
@@ -137,11 +157,17 @@ def public_keys_view(keys: Sequence[PublicKey]) -> PublicKeysView:
     )
 
 
-async def _replayed(callbacks: Callbacks, count: int) -> str:
-    sentence = f"{format_count(count, 'callback')} will be sent again."
-    if count and await callbacks.store.endpoints(is_paused=True):
-        sentence += " Those to paused endpoints wait until these are resumed."
+async def _replayed(callbacks: Callbacks, batch: ReplayBatch) -> str:
+    sentence = f"{format_count(batch.changed, 'callback')} will be sent again."
+    if batch.left:
+        return f"{sentence} {_left(batch.left)} more match."
+    if batch.changed and await callbacks.store.endpoints(is_paused=True):
+        sentence += " Callbacks to paused endpoints wait until these are resumed."
     return sentence
+
+
+def _left(count: int) -> str:
+    return f"{count:,}" + (" or more" if count >= MAX_LEFT else "")
 
 
 def _known(endpoint: str) -> str:

@@ -61,6 +61,7 @@ class CursorKind(StrEnum):
     REQUESTS = "requests"
     GRAPH_DEPENDENCIES = "graph_dependencies"
     CALLBACKS = "callbacks"
+    REPLAYED_CALLBACKS = "replayed_callbacks"
 
 
 _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
@@ -91,6 +92,7 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
     CursorKind.REQUESTS: (float, str),
     CursorKind.GRAPH_DEPENDENCIES: (int,),
     CursorKind.CALLBACKS: (int,),
+    CursorKind.REPLAYED_CALLBACKS: (int,),
 }
 """The types of the parts of a position."""
 

@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dagmaster.application.batching import Batcher
+from dagmaster.application.batching import KeyedBatcher
 from dagmaster.application.platforms import needs_platform, translate
 from dagmaster.application.request_identity import (
     check_body,
@@ -100,29 +100,21 @@ class RequestQueue:
     """Stores the requests of many callers: requests of one tenant that arrive together share a statement."""
 
     def __init__(self) -> None:
-        self._batcher = Batcher(self._submit_all, max_size=MAX_BATCH)
+        self._batcher = KeyedBatcher(_submit_all, max_size=MAX_BATCH)
 
     async def submit(self, app: Application, body: RequestBody) -> RequestResult:
         """Store one request on behalf of the caller of `app`, as `submit_request` does."""
         with traces.span("submit", jobs=1):
-            return raise_rejection(await self._batcher.run((app, body, traces.current_trace_parent())))
+            # A transaction sees the rows of one tenant.
+            tenant = "" if app.caller is None else app.caller.sees
+            order = app, body, traces.current_trace_parent()
+            return raise_rejection(await self._batcher.run(tenant, order))
 
-    async def _submit_all(
-        self, orders: Sequence[tuple[Application, RequestBody, str | None]]
-    ) -> list[RequestResult | Exception]:
-        # A transaction sees the rows of one tenant.
-        groups: dict[str, list[int]] = {}
-        for position, (app, *_) in enumerate(orders):
-            groups.setdefault("" if app.caller is None else app.caller.sees, []).append(position)
-        answers: dict[int, RequestResult | Exception] = {}
-        for positions in groups.values():
-            drafts = [_draft(*orders[position]) for position in positions]
-            try:
-                group = await _answer_all(orders[positions[0]][0], drafts)
-            except Exception as error:  # noqa: BLE001 - it is raised to the callers of this tenant
-                group = [error] * len(positions)
-            answers |= dict(zip(positions, group, strict=True))
-        return [answers[position] for position in range(len(orders))]
+
+async def _submit_all(
+    orders: Sequence[tuple[Application, RequestBody, str | None]],
+) -> list[RequestResult | Exception]:
+    return await _answer_all(orders[0][0], [_draft(*order) for order in orders])
 
 
 # ── From bodies to answers ──────────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagmaster.application.batching import Batcher
+from dagmaster.application.batching import KeyedBatcher
 from dagmaster.application.submission import MAX_BATCH, accept_apart, in_trace, prepare, store, store_each
 from dagmaster.authoring.check_budget import CheckStopped
 from dagmaster.errors import JobQuotaExceeded, StatementFailed
@@ -30,37 +30,30 @@ class SubmissionQueue:
 
     def __init__(self, app: Application) -> None:
         self._app = app
-        self._batcher = Batcher(self._submit, max_size=MAX_BATCH)
+        self._batcher = KeyedBatcher(self._submit, max_size=MAX_BATCH)
 
     async def submit(
         self, request: JobRequest, origin: ChangeOrigin | None = None, caller: Caller | None = None
     ) -> SubmitResult:
         """Store one job, as `submit_job` does, on behalf of a caller."""
+        # A transaction sees the rows of one tenant.
+        tenant = "" if caller is None else caller.sees
         with traces.span("submit", jobs=1):
-            answer = await self._batcher.run((in_trace(request), origin, caller))
+            answer = await self._batcher.run(tenant, (in_trace(request), origin, caller))
             if isinstance(answer, CheckStopped):
                 # Outside of the batch, which others wait for.
-                app = self._app if caller is None else self._app.for_tenant(caller.sees)
-                answer = await self._batcher.run((in_trace(await accept_apart(app, request)), origin, caller))
+                request = await accept_apart(self._app_of(caller), request)
+                answer = await self._batcher.run(tenant, (in_trace(request), origin, caller))
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    async def _submit(self, orders: Sequence[Order]) -> list[SubmitResult | Exception]:
-        """Store the jobs of each tenant in a transaction of that tenant."""
-        by_tenant: dict[str | None, list[int]] = {}
-        for position, (_, _, caller) in enumerate(orders):
-            by_tenant.setdefault(None if caller is None else caller.sees, []).append(position)
-        answers: dict[int, SubmitResult | Exception] = {}
-        for tenant, positions in by_tenant.items():
-            app = self._app if tenant is None else self._app.for_tenant(tenant)
-            stored = await self._submit_of_tenant(app, [orders[position] for position in positions])
-            answers |= zip(positions, stored, strict=True)
-        return [answers[position] for position in range(len(orders))]
+    def _app_of(self, caller: Caller | None) -> Application:
+        return self._app if caller is None else self._app.for_tenant(caller.sees)
 
-    async def _submit_of_tenant(
-        self, app: Application, orders: Sequence[Order]
-    ) -> list[SubmitResult | Exception]:
+    async def _submit(self, orders: Sequence[Order]) -> list[SubmitResult | Exception]:
+        """Store jobs of one tenant."""
+        app = self._app_of(orders[0][2])
         prepared = await prepare(app, orders)
         try:
             return await store(app, prepared)

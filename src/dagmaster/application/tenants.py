@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import TenantExists, TenantInvalid, TenantNotFound
 from dagmaster.ports.tenants import DEFAULT_TENANT, MAX_NAMES, MAX_TENANT, TENANT_FIELDS, is_tenant
+from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,11 +40,12 @@ async def create_tenant(
             " and -, and begins with a letter"
         )
     _check(name, changes)
+    warnings = await _check_names(tenants, changes)
     entry = origin.entry("tenant.create", "tenant", name, _audited(changes))
     record = await tenants.create(name, changes.fields, created_by=origin.actor, audit=[entry])
     if record is None:
         raise TenantExists(f"there is a tenant {name!r} already: `dagmaster tenants set {name}` changes it")
-    return record
+    return replace(record, warnings=warnings)
 
 
 async def list_tenants(tenants: TenantStore) -> list[TenantRecord]:
@@ -64,11 +66,28 @@ async def set_tenant(
 ) -> TenantRecord:
     """Change a tenant; raise `TenantInvalid` or `TenantNotFound`. Servers follow within seconds."""
     _check(name, changes)
+    warnings = await _check_names(tenants, changes)
     entry = origin.entry("tenant.set", "tenant", name, _audited(changes))
     record = await tenants.change(name, changes.fields, is_disabled=changes.is_disabled, audit=[entry])
     if record is None:
         raise tenant_not_found(name)
-    return record
+    return replace(record, warnings=warnings)
+
+
+async def _check_names(tenants: TenantStore, changes: TenantChanges) -> tuple[str, ...]:
+    """Raise `TenantInvalid` for a platform that is not declared; warn of workflows that do not exist yet."""
+    platforms, workflows = await tenants.missing(
+        changes.fields.get("platforms", ()), changes.fields.get("workflows", ())
+    )
+    if platforms:
+        raise TenantInvalid(
+            f"platforms: {format_list(platforms)} is not declared: `dagmaster platforms list` shows all,"
+            " `dagmaster platforms set` declares one"
+        )
+    return tuple(
+        f"the installation has published no workflow {name!r}: the tenant can use it as soon as there is one"
+        for name in workflows
+    )
 
 
 def tenant_not_found(name: str) -> TenantNotFound:

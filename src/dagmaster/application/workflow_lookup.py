@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.node_lookup import suggest_name
 from dagmaster.errors import WorkflowNotFound
+from dagmaster.ports.tenants import ALL_TENANTS
 from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from dagmaster.records.workflows import VersionRecord
 
 _KNOWN_WORKFLOWS: Final = 1_000
+_BEFORE_TENANTS: Final = "!"
+"""A text that comes before each name of a tenant."""
 
 
 async def load_versions(app: Application, workflow_id: str, *, is_own: bool = False) -> list[VersionRecord]:
@@ -27,6 +30,26 @@ async def load_versions(app: Application, workflow_id: str, *, is_own: bool = Fa
     if not versions:
         raise await workflow_not_found(app, workflow_id)
     return versions
+
+
+async def seen_by_readers(app: Application, workflow_id: str) -> Application:
+    """Return the application that sees the versions of a workflow which are shown to the caller.
+
+    An administrator of the installation, whose lists have the workflows of all tenants, reads one of them
+    by its id as well, unless the installation has one of this id.
+    """
+    is_for_all = app.caller is None or app.caller.sees == ALL_TENANTS
+    if not is_for_all or await app.read.versions(workflow_id, limit=1):
+        return app
+    records = await app.read.workflows(after=(f"{workflow_id} {_BEFORE_TENANTS}",), limit=1)
+    if not records or records[0].workflow_id != workflow_id:
+        return app
+    return app.for_tenant(records[0].tenant)
+
+
+async def load_shown_versions(app: Application, workflow_id: str) -> list[VersionRecord]:
+    """Return all versions of a workflow that are shown to the caller; raise `WorkflowNotFound`."""
+    return await load_versions(await seen_by_readers(app, workflow_id), workflow_id)
 
 
 def find_version(versions: Sequence[VersionRecord], version: int | None) -> VersionRecord:
@@ -41,7 +64,7 @@ def find_version(versions: Sequence[VersionRecord], version: int | None) -> Vers
 
 async def find_shown_version(app: Application, workflow_id: str, version: int | None = None) -> VersionRecord:
     """Return a version of a workflow, default the active one, else the newest; raise `WorkflowNotFound`."""
-    return choose_version(await load_versions(app, workflow_id), version)
+    return choose_version(await load_shown_versions(app, workflow_id), version)
 
 
 def choose_version(versions: Sequence[VersionRecord], version: int | None) -> VersionRecord:

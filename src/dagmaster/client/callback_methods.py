@@ -47,9 +47,9 @@ class CallbackMethods:
         return post("callbacks", callback_id, "replay")
 
     @returns(CallbackChangeResult)
-    def replay_callbacks(self, callback_filter: CallbackFilter) -> Request:
-        """Send callbacks again that match: dead ones, unless the filter names another status."""
-        return post("callbacks", "replay", **_filter(callback_filter))
+    def replay_callbacks(self, callback_filter: CallbackFilter, *, cursor: str | None = None) -> Request:
+        """Send up to 5,000 callbacks again that match: dead ones, unless the filter names another status."""
+        return post("callbacks", "replay", **_filter(callback_filter), cursor=cursor)
 
     @returns(CallbackChangeResult)
     def pause_endpoint(self, endpoint: str, *, tenant: str | None = None) -> Request:
@@ -58,7 +58,10 @@ class CallbackMethods:
 
     @returns(CallbackChangeResult)
     def resume_endpoint(self, endpoint: str, *, tenant: str | None = None) -> Request:
-        """Send to a paused endpoint again: what waits, and what died since it began to fail, in order."""
+        """Send to a paused endpoint again: what waits, and what died since it began to fail, in order.
+
+        While some are `left`, it stays paused: resume it again.
+        """
         return post("callbacks", "endpoints", "resume", body={"endpoint": endpoint, "tenant": tenant})
 
     @returns_list(SigningSecretRecord)

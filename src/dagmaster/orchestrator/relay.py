@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -56,9 +57,12 @@ STOP_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayOptions:
-    """How a relay delivers. `poll_seconds`: how often it looks without a notification, which may be lost."""
+    """How a relay delivers. `poll_seconds`: how often it looks without a notification, which may be lost.
 
-    concurrency: int = 64
+    `concurrency`: how many callbacks it sends at once. A tenant gets half of them at most, see `claim`.
+    """
+
+    concurrency: int = 128
     per_endpoint: int = 8
     lease_seconds: float = 60.0
     poll_seconds: float = 10.0
@@ -97,7 +101,8 @@ class Relay:
         self._outbox, self._sender, self._keys = outbox, sender, keys
         self._options = options or RelayOptions()
         self._jitter = jitter
-        self._sending: set[asyncio.Task[None]] = set()
+        # Each with its tenant.
+        self._sending: dict[asyncio.Task[None], str] = {}
         self._outcomes: list[CallbackOutcome] = []
         self._stopping = asyncio.Event()
         self._prune_at = 0.0
@@ -146,12 +151,15 @@ class Relay:
         """Claim, and begin to send; return how long to wait until the next claim, if that is known."""
         options = self._options
         batch = await self._outbox.claim(
-            room, per_endpoint=options.per_endpoint, lease_seconds=options.lease_seconds
+            room,
+            per_endpoint=options.per_endpoint,
+            lease_seconds=options.lease_seconds,
+            sending=Counter(self._sending.values()),
         )
         for callback in batch.callbacks:
             task = asyncio.create_task(self._send(callback))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+            self._sending[task] = callback.tenant
+            task.add_done_callback(self._sending.pop)
         if batch.has_more:
             return 0.0
         return None if batch.wait_seconds is None else max(batch.wait_seconds, MIN_WAIT_SECONDS)

@@ -33,6 +33,9 @@ not paused."""
 MAX_SECRETS: Final = 2
 """How many secrets of one kind may be active at once: the new one and the one that it replaces."""
 
+MAX_LEFT: Final = 100_000
+"""How far what is left of a change is counted."""
+
 
 # ── The relay ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,10 +113,13 @@ class CallbackOutbox(Protocol):
     async def listen(self) -> None:
         """Connect, and set `wakeup` from now on."""
 
-    async def claim(self, limit: int, *, per_endpoint: int, lease_seconds: float) -> ClaimBatch:
+    async def claim(
+        self, limit: int, *, per_endpoint: int, lease_seconds: float, sending: Mapping[str, int]
+    ) -> ClaimBatch:
         """Hold callbacks that are due: of each request or job the oldest alone, and of each endpoint a few.
 
-        Of an endpoint that fails, one.
+        Of an endpoint that fails, one. `sending`: how many of each tenant this relay holds already; a tenant
+        gets no more than stays free of `limit`.
         """
 
     async def record(
@@ -183,6 +189,22 @@ class PublicKey(NamedTuple):
     expires_at: float | None
 
 
+class ReplayBatch(NamedTuple):
+    """How many callbacks are sent again. `position`: of the last one. `left`: how many follow."""
+
+    changed: int
+    position: int | None
+    left: int
+
+
+class ResumeBatch(NamedTuple):
+    """How many endpoints are resumed, how many callbacks are sent again, and how many are left."""
+
+    changed: int
+    recovered: int
+    left: int
+
+
 class CallbackStore(Protocol):
     """What operators see and change. `audit` is stored in the transaction of the change."""
 
@@ -203,15 +225,29 @@ class CallbackStore(Protocol):
         """Return endpoints by tenant and name: paused ones first."""
 
     async def replay(
-        self, callback_filter: CallbackFilter, callback_id: str | None, *, audit: Sequence[AuditEntry]
-    ) -> int:
-        """Send callbacks again that do not wait; return how many. No entry is stored if there are none."""
+        self,
+        callback_filter: CallbackFilter,
+        callback_id: str | None = None,
+        *,
+        after: Position | None = None,
+        limit: int = 1,
+        audit: Sequence[AuditEntry],
+    ) -> ReplayBatch:
+        """Send up to `limit` callbacks again that do not wait, oldest first.
+
+        No entry is stored if there are none.
+        """
 
     async def pause(self, endpoint: str, tenant: str | None, by: str, *, audit: Sequence[AuditEntry]) -> int:
         """Send nothing more to endpoints that are not paused; return how many. Else no entry is stored."""
 
-    async def resume(self, endpoint: str, tenant: str | None, *, audit: Sequence[AuditEntry]) -> int:
-        """Send to paused endpoints again, and what died since they began to fail; return how many."""
+    async def resume(
+        self, endpoint: str, tenant: str | None, *, limit: int, audit: Sequence[AuditEntry]
+    ) -> ResumeBatch | None:
+        """Recover up to `limit` callbacks of paused endpoints, and resume these if none is left.
+
+        None: no such endpoint is paused. No entry is stored unless one is resumed.
+        """
 
     async def secrets(self, tenant: str | None = None) -> Sequence[SigningSecretRecord]:
         """Return signing secrets by tenant, newest first, also those that have ended."""

@@ -136,6 +136,11 @@ MAX_NAMES: Final = 1_000
 class TenantStore(Protocol):
     """Stores tenants. `audit` is stored in the transaction of the change."""
 
+    async def missing(
+        self, platforms: Sequence[str], workflows: Sequence[str]
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """Return which of these platforms are not declared, and which workflows the installation lacks."""
+
     async def all(self) -> Sequence[TenantRecord]:
         """Return all tenants by name; there are few."""
 

@@ -13,7 +13,7 @@ class TenantRecord(Record):
 
     `platforms`: whose identifiers it may send. `workflows`: those of the installation that it may use,
     besides its own. `*` stands for all. `callback_url`: where its requests are reported that name no
-    address. `disabled_at`: since when its keys are rejected.
+    address. `disabled_at`: since when its keys are rejected. `warnings`: about the change that was answered.
     """
 
     name: str
@@ -29,3 +29,4 @@ class TenantRecord(Record):
     created_at: Timestamp
     created_by: str
     updated_at: Timestamp
+    warnings: tuple[str, ...] = ()

@@ -165,6 +165,22 @@ async def test_a_secret_reaches_the_handler_and_no_row(world: World, name: str, 
     assert not [spelled for spelled in spellings() if spelled in everything]
 
 
+async def test_a_job_of_a_tenant_uses_the_secrets_with_its_name_and_no_other_ones(world: World):
+    world.secrets |= {"KEY": CANARY, "GLOBEX__KEY": CANARY, "ACME__KEY": "own"}
+    await world.rows("INSERT INTO dag_tenants (name) VALUES ('acme')")
+    flow = "{{name: n, nodes: {{a: {{handler: tell, params: {{secret: '{{{{ secrets.{} }}}}', how: return}}, retry: none}}}}}}"
+    for name in ("KEY", "GLOBEX__KEY"):
+        report = await world.run(flow.format(name), tenant="acme")
+        assert report.status == "FAILED"
+        message = report.nodes["a"]["error"]["message"]
+        assert message.startswith(f"secrets.{name} is not of the tenant acme"), message
+    report = await world.run(flow.format("ACME__KEY"), tenant="acme")
+    assert report.nodes["a"]["output"]["length"] == len("own")
+    # The installation uses all.
+    report = await world.run(flow.format("ACME__KEY"))
+    assert report.status == "COMPLETED"
+
+
 @pytest.mark.parametrize("name", ["tell", "tell_in_process"])
 @pytest.mark.parametrize("how", [*HOWS, "checkpoint"])
 async def test_the_value_of_a_secret_input_is_stored_nowhere(world: World, name: str, how: str):

@@ -207,6 +207,23 @@ def test_an_answer_is_read_to_a_limit_and_shown_in_one_short_printable_line():
 
 
 @pytest.mark.parametrize(
+    ("headers", "body", "shown"),
+    [
+        ("", "no such hook", "answered 500: no such hook"),
+        ("Content-Type: application/json\r\n", '{"error": "no"}', 'answered 500: {"error": "no"}'),
+        ("Content-Type: text/plain; charset=utf-8\r\n", "no <script>x</script>", "answered 500: no"),
+        ("Content-Type: text/html\r\n", "<h1>Oops</h1>", "answered 500"),
+        ("Content-Type: Text/HTML; charset=utf-8\r\n", "no markup", "answered 500"),
+        ("", "<!doctype html><p>Oops", "answered 500"),
+    ],
+)
+def test_an_error_shows_plain_text_and_no_page(headers, body, shown):
+    answer = f"HTTP/1.1 500 Oops\r\n{headers}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    delivery, _ = sent("http://127.0.0.1:{port}/", answer=answer)
+    assert delivery.error == shown
+
+
+@pytest.mark.parametrize(
     "answer",
     [
         b"",

@@ -350,6 +350,23 @@ def test_a_job_is_submitted_and_controlled_through_a_server(terminal):
     assert "requested cancellation: wrong year" in terminal.remote("jobs", "events", job_id)[1]
 
 
+@pytest.mark.parametrize("arguments", ["jobs show last --json", "jobs audit last --json"])
+def test_last_is_the_newest_job_here_and_the_own_newest_one_through_a_server(terminal, arguments):
+    own = json.loads(terminal.remote("submit", "fine", "--json")[1])["job_id"]
+    assert terminal.remote("jobs", "watch", own)[0] == 0
+    app = terminal.server.services.application
+    other = terminal.server.run(submit_job(app, JobRequest(workflow_id="fine", submitted_by="eve"))).job_id
+    terminal.server.run(finished(app, other))
+    command = arguments.split()
+    for run, job_id in ((terminal.remote, own), (terminal.local, other)):
+        by_id = [job_id if word == "last" else word for word in command]
+        documents = [[json.loads(line) for line in run(*words)[1].splitlines()] for words in (command, by_id)]
+        assert without_times(documents[0]) == without_times(documents[1])
+    last = terminal.remote("jobs", "show", "last", "--json")[1]
+    assert json.loads(last)["job_id"] == own
+    assert json.loads(terminal.local("jobs", "show", "last", "--json")[1])["job_id"] == other
+
+
 def submit_waiting(terminal: Terminal, workflow: str, sentence: str) -> str:
     """Submit a job and return its id when its explanation has a sentence."""
     job_id: str = json.loads(terminal.remote("submit", workflow, "--json")[1])["job_id"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from dagmaster.application import callbacks as operations
 from dagmaster.ports.api_keys import Scope
 from dagmaster.records.callbacks import CallbackRecord, CallbackState, DeliveryStatus
 from dagmaster.webhook_signatures import SignatureInvalid, verify
@@ -70,6 +71,23 @@ def test_callbacks_are_listed_filtered_shown_and_sent_again():
         assert (answer.status_code, answer.json()["count"]) == (200, 1)
         assert (await api.get(f"{BASE}/{DEAD.callback_id}")).json()["status"] == "waiting"
         assert (await api.post(f"{BASE}/{DEAD.callback_id}/replay")).json()["count"] == 0
+
+    run(test)
+
+
+def test_a_large_range_is_replayed_in_parts_that_say_what_is_left(monkeypatch):
+    monkeypatch.setattr(operations, "MAX_CHANGED", 2)
+
+    async def test(api: Api) -> None:
+        put(
+            api.services.callbacks,
+            *(dataclasses.replace(DEAD, callback_id=f"msg_{number:032}") for number in range(3)),
+        )
+        first = (await api.post(f"{BASE}/replay")).json()
+        assert (first["count"], first["left"]) == (2, 1)
+        second = (await api.post(f"{BASE}/replay", params={"cursor": first["next_cursor"]})).json()
+        assert (second["count"], second["left"], second["next_cursor"]) == (1, 0, None)
+        assert (await api.post(f"{BASE}/replay", params={"cursor": "x"})).status_code == 400
 
     run(test)
 

@@ -109,7 +109,7 @@ def test_every_route_has_a_decision_about_narrowed_keys():
 
 
 OWN_PAGES: Final = {"/ui/jobs", "/ui/jobs/bulk"}
-REQUEST_PAGES: Final = {"/ui/requests"}
+REQUEST_PAGES: Final = {"/ui/requests", "/ui/requests/{request_id}"}
 NO_JOB_PAGES: Final = {
     "/ui/{path:path}",
     "/ui/submit",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from dagmaster.application.views import Page, RequestRecord, RequestStatus
 from dagmaster.ports.api_keys import Scope
-from dagmaster.ui.pages.requests import RequestsQuery, requests_page
+from dagmaster.ui.pages.requests import RequestsQuery, request_page, requests_page
+from tests.unit.http.test_callbacks import DEAD
 from tests.unit.ui.page_client import opened_pages
 
 
@@ -27,6 +29,22 @@ def test_a_row_has_its_identifiers_its_job_and_why_no_job_could_start():
     assert (rejected.problem, rejected.job_href, rejected.refs) == ("size: not a number", "", "dataset_id d")
     assert (running.job_href, running.problem, running.look.value) == ("/ui/jobs/7", "", "RUNNING")
     assert (page.has_tenants, page.next) == (True, "/ui/requests?status=failed&cursor=n")
+
+
+def test_the_page_of_a_request_has_its_job_why_there_is_none_and_its_callbacks():
+    callback = replace(DEAD, request_id="r1", job_id=None)
+    page = request_page(a_request(), [callback], now=160.0)
+    assert (page.row.problem, page.row.job_href) == ("size: not a number", "")
+    assert [(one.record.callback_id, one.href) for one in page.callbacks] == [
+        (DEAD.callback_id, "/ui/requests/r1")
+    ]
+
+    async def main() -> None:
+        async with opened_pages() as pages:
+            await pages.log_in(Scope.ADMIN)
+            assert (await pages.get("/ui/requests/unknown")).status_code == 404
+
+    asyncio.run(main())
 
 
 def test_an_empty_page_says_what_to_do_and_a_wrong_filter_what_is_wrong():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.request_status import NOT_FOUND
-from dagmaster.errors import KeyNarrowed, QueryInvalid, RequestNotFound
+from dagmaster.errors import KeyNarrowed, QueryInvalid, RequestNotFound, WorkflowNotFound
 from dagmaster.ports.requests import RequestFilter
 from dagmaster.ports.tenants import ALL_TENANTS
 from dagmaster.records.page import Page
@@ -45,7 +45,22 @@ async def show_request(app: Application, request_id: str) -> RequestRecord:
     record = await app.read.requests.request(request_id, actor=_own_actor(app))
     if record is None:
         raise RequestNotFound(NOT_FOUND)
-    return record
+    return await _explained(app, record)
+
+
+async def _explained(app: Application, record: RequestRecord) -> RequestRecord:
+    """Add to a rejection what its partner is not told: the installation has the workflow, for others."""
+    rejection = record.rejection
+    is_for_all = app.caller is None or app.caller.sees == ALL_TENANTS
+    if rejection is None or rejection["code"] != WorkflowNotFound.code or not is_for_all:
+        return record
+    if not await app.read.versions(record.workflow_id, limit=1):
+        return record
+    message = (
+        f"{rejection['message']} The installation has this workflow, but {record.tenant} may not use it:"
+        f" add it with `dagmaster tenants set {record.tenant} --workflow …`."
+    )
+    return replace(record, rejection={**rejection, "message": message})
 
 
 def parse_request_statuses(names: Collection[str]) -> frozenset[RequestStatus]:

@@ -15,7 +15,8 @@ from dagmaster.application.views.workflows import (
 from dagmaster.application.workflow_lookup import (
     choose_version,
     find_version,
-    load_versions,
+    load_shown_versions,
+    seen_by_readers,
     workflow_not_found,
 )
 from dagmaster.authoring.input_schema import inputs_schema
@@ -51,6 +52,7 @@ async def list_versions(
 ) -> Page[VersionRecord]:
     """List the versions of a workflow, oldest first; raise `WorkflowNotFound` if it is not published."""
     after = start_page(CursorKind.VERSIONS, cursor, limit)
+    app = await seen_by_readers(app, workflow_id)
     records = await app.read.versions(workflow_id, after=after, limit=limit)
     if after is None and not records:
         raise await workflow_not_found(app, workflow_id)
@@ -64,7 +66,7 @@ async def workflow_detail(
     app: Application, workflow_id: str, version: int | None = None
 ) -> WorkflowDetailView:
     """Return a version of a workflow (default: the active one, else the newest), redacted."""
-    versions = await load_versions(app, workflow_id)
+    versions = await load_shown_versions(app, workflow_id)
     chosen = choose_version(versions, version)
     return WorkflowDetailView(
         workflow_id=workflow_id,
@@ -93,7 +95,7 @@ async def workflow_inputs_schema(
 
 async def compare_versions(app: Application, workflow_id: str, before: int, after: int) -> VersionDiffView:
     """Compare the definitions of two versions; raise `WorkflowNotFound` if one is not published."""
-    versions = await load_versions(app, workflow_id)
+    versions = await load_shown_versions(app, workflow_id)
     definitions = [
         redact_definition(await app.read.definition(find_version(versions, version).content_hash) or {})
         for version in (before, after)

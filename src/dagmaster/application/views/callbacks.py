@@ -10,10 +10,16 @@ from dagmaster.records.record import Record, Timestamp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackChangeResult(Record):
-    """What became of a change: how many callbacks or endpoints it concerns."""
+    """What became of a change: how many callbacks or endpoints it concerns.
+
+    `left`: how many more it would concern, counted up to 100,000. Send it again, with `next_cursor` if there
+    is one.
+    """
 
     count: int
     sentence: str
+    left: int = 0
+    next_cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -164,7 +165,10 @@ def replay(
     elif not delivered and not any(words.values()):
         raise click.UsageError("name a callback, or say which ones: --endpoint, --of, --since")
     else:
-        result = _run(data_dir, lambda system: system.call(replay_callbacks, matching, origin=_origin()))
+        result = _run_in_batches(
+            data_dir,
+            lambda system, cursor: system.call(replay_callbacks, matching, cursor=cursor, origin=_origin()),
+        )
     return _print_result(result, as_json=as_json)
 
 
@@ -188,8 +192,9 @@ def pause(endpoint: str, *, tenant: str | None, as_json: bool, data_dir: pathlib
 @data_dir_option
 def resume(endpoint: str, *, tenant: str | None, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Send to ENDPOINT again: what waits, and what died since it began to fail, in order."""
-    result = _run(
-        data_dir, lambda system: system.call(resume_endpoint, endpoint, origin=_origin(), tenant=tenant)
+    result = _run_in_batches(
+        data_dir,
+        lambda system, _cursor: system.call(resume_endpoint, endpoint, origin=_origin(), tenant=tenant),
     )
     return _print_result(result, as_json=as_json)
 
@@ -268,6 +273,26 @@ def _origin() -> ChangeOrigin:
 def _run(data_dir: pathlib.Path | None, work: Callable[[System], Awaitable[T]]) -> T:
     with open_session(data_dir) as session:
         return session.run(work, migrate=True, part=Part.CALLBACKS)
+
+
+def _run_in_batches(
+    data_dir: pathlib.Path | None,
+    work: Callable[[System, str | None], Awaitable[CallbackChangeResult]],
+) -> CallbackChangeResult:
+    """Change callbacks until none is left; print what was done after each batch. The counts are added up."""
+
+    async def run(system: System) -> CallbackChangeResult:
+        result = await work(system, None)
+        total = result.count
+        while result.left:
+            echo(f"… {result.left:,} are left", err=True)
+            result = await work(system, result.next_cursor)
+            total += result.count
+        if total != result.count:
+            result = replace(result, count=total, sentence=f"In all {total:,}. {result.sentence}")
+        return result
+
+    return _run(data_dir, run)
 
 
 callbacks.add_command(secrets)

@@ -95,6 +95,7 @@ def create(name: str, *, as_json: bool, data_dir: pathlib.Path | None, **options
         echo(
             f"created the tenant {name}: dagmaster keys create NAME --scope submit --tenant {name}", err=True
         )
+    _print_warnings(record)
     return COMPLETED
 
 
@@ -160,7 +161,13 @@ def set_command(
         echo_json(record.to_dict())
     else:
         _print(record)
+    _print_warnings(record)
     return COMPLETED
+
+
+def _print_warnings(record: TenantRecord) -> None:
+    for warning in record.warnings:
+        echo(f"warning: {warning}", err=True)
 
 
 def _fields(options: dict[str, Any]) -> dict[str, Any]:

@@ -115,15 +115,24 @@ async def pause(callbacks: OpenedCallbacks, origin: Origin, body: EndpointBody) 
 
 @routes.post("/callbacks/endpoints/resume", Scope.OPERATE, "CallbackChangeResult")
 async def resume(callbacks: OpenedCallbacks, origin: Origin, body: EndpointBody) -> JSONResponse:
-    """Send to a paused endpoint again: what waits, and what died since it began to fail, in order."""
+    """Send to a paused endpoint again: what waits, and what died since it began to fail, in order.
+
+    Up to 5,000 callbacks are recovered at once. While some are `left`, it stays paused: resume it again.
+    """
     result = await operations.resume_endpoint(callbacks, body.endpoint, origin=origin, tenant=body.tenant)
     return JSONResponse(result.to_dict())
 
 
 @routes.post("/callbacks/replay", Scope.OPERATE, "CallbackChangeResult")
-async def replay_range(callbacks: OpenedCallbacks, origin: Origin, matching: Matching) -> JSONResponse:
-    """Send callbacks again that match, with their ids: dead ones, unless another status is named."""
-    return JSONResponse((await operations.replay_callbacks(callbacks, matching, origin=origin)).to_dict())
+async def replay_range(
+    callbacks: OpenedCallbacks, origin: Origin, matching: Matching, cursor: Cursor = None
+) -> JSONResponse:
+    """Send up to 5,000 callbacks again that match, oldest first: dead ones, unless another status is named.
+
+    Their ids stay. If more match, send it again with `next_cursor` of the answer.
+    """
+    result = await operations.replay_callbacks(callbacks, matching, cursor=cursor, origin=origin)
+    return JSONResponse(result.to_dict())
 
 
 @routes.get("/callbacks/secrets", Scope.ADMIN, "[SigningSecretView]")

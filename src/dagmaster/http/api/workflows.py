@@ -19,7 +19,7 @@ from dagmaster.application.queries.workflows import (
     workflow_detail,
     workflow_inputs_schema,
 )
-from dagmaster.application.workflow_lookup import find_published_graph
+from dagmaster.application.workflow_lookup import find_published_graph, seen_by_readers
 from dagmaster.authoring.diagram.diagram import svg
 from dagmaster.http.etags import expected_states, with_etag
 from dagmaster.http.page_links import PageAnswer
@@ -125,7 +125,8 @@ async def diagram(
     request: Request, app: App, compiler: Compiler, workflow_id: WorkflowId, version: Version = None
 ) -> Response:
     """Draw a workflow as SVG."""
-    text = await compiler.run(svg, await find_published_graph(app, workflow_id, version))
+    shown = await seen_by_readers(app, workflow_id)
+    text = await compiler.run(svg, await find_published_graph(shown, workflow_id, version))
     return with_etag(request, text, media_type="image/svg+xml", **{"Content-Security-Policy": SVG_POLICY})
 
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from dagmaster.application.batching import Batcher
+from dagmaster.application.batching import KeyedBatcher
 from dagmaster.http.gateway.rejections import ACCEPTED
 from dagmaster.http.gateway.upstream import Forwarded, Upstream
 from dagmaster.http.request_bodies import MAX_REQUESTS
 
-MAX_CALLERS: Final = 1_000
 MAX_BODY_BYTES: Final = 8_192
 """The largest body that is sent together with others: a hundred of them fit one request."""
 _ALONE: Final = frozenset(
@@ -34,23 +32,13 @@ class SubmitBatches:
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
-        self._batchers: OrderedDict[str, Batcher[_Order, Forwarded]] = OrderedDict()
+        self._batcher = KeyedBatcher(self._forward, max_size=MAX_REQUESTS)
 
     async def submit(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Forwarded:
         """Forward a submit; raise `ServerUnavailable` if it is not known what became of it."""
         if "traceparent" in headers or len(json.dumps(body)) > MAX_BODY_BYTES:
             return await self._upstream.submit(body, headers)
-        return await self._batcher(headers["Authorization"]).run((body, headers))
-
-    def _batcher(self, credential: str) -> Batcher[_Order, Forwarded]:
-        """Return the batches of a caller. One that was silent for longest is forgotten first."""
-        batcher = self._batchers.pop(credential, None)
-        if batcher is None:
-            batcher = Batcher(self._forward, max_size=MAX_REQUESTS)
-        self._batchers[credential] = batcher
-        if len(self._batchers) > MAX_CALLERS:
-            self._batchers.popitem(last=False)
-        return batcher
+        return await self._batcher.run(headers["Authorization"], (body, headers))
 
     async def _forward(self, orders: Sequence[_Order]) -> list[Forwarded]:
         if len(orders) == 1:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagmaster.host.clocks import SystemClock
-from dagmaster.ports.callbacks import MAX_SECRETS, PublicKey
+from dagmaster.ports.callbacks import MAX_SECRETS, PublicKey, ReplayBatch, ResumeBatch
 from dagmaster.ports.tenants import ALL_TENANTS, DEFAULT_TENANT
 from dagmaster.records.callbacks import (
     CallbackRecord,
@@ -77,13 +77,22 @@ class MemoryCallbackStore:
         return sorted(chosen, key=lambda one: (one.paused_at is None, one.tenant, one.endpoint))
 
     async def replay(
-        self, callback_filter: CallbackFilter, callback_id: str | None, *, audit: Sequence[AuditEntry]
-    ) -> int:
-        chosen = [
+        self,
+        callback_filter: CallbackFilter,
+        callback_id: str | None = None,
+        *,
+        after: Position | None = None,
+        limit: int = 1,
+        audit: Sequence[AuditEntry],
+    ) -> ReplayBatch:
+        matching = [
             (seq, row)
             for seq, row in self._matching(callback_filter)
-            if row.status is not DeliveryStatus.WAITING and callback_id in (None, row.callback_id)
+            if row.status is not DeliveryStatus.WAITING
+            and callback_id in (None, row.callback_id)
+            and (after is None or seq > int(after[0]))
         ]
+        chosen = matching[:limit]
         for seq, row in chosen:
             self.rows[seq] = replace(
                 row,
@@ -94,7 +103,8 @@ class MemoryCallbackStore:
                 dead_at=None,
                 dead_reason=None,
             )
-        return self._changed(len(chosen), audit)
+        position = chosen[-1][0] if len(chosen) == limit else None
+        return ReplayBatch(self._changed(len(chosen), audit), position, len(matching) - len(chosen))
 
     async def pause(self, endpoint: str, tenant: str | None, by: str, *, audit: Sequence[AuditEntry]) -> int:
         places = [
@@ -104,11 +114,18 @@ class MemoryCallbackStore:
         self.paused.update(dict.fromkeys(places, (self._clock.now(), by)))
         return self._changed(len(places), audit)
 
-    async def resume(self, endpoint: str, tenant: str | None, *, audit: Sequence[AuditEntry]) -> int:
+    async def resume(
+        self,
+        endpoint: str,
+        tenant: str | None,
+        *,
+        limit: int,  # noqa: ARG002 - there is nothing to recover: a pause in memory has no failures
+        audit: Sequence[AuditEntry],
+    ) -> ResumeBatch | None:
         records = await self.endpoints(endpoint=endpoint, tenant=tenant, is_paused=True)
         for one in records:
             del self.paused[one.tenant, one.endpoint]
-        return self._changed(len(records), audit)
+        return ResumeBatch(self._changed(len(records), audit), 0, 0) if records else None
 
     async def secrets(self, tenant: str | None = None) -> Sequence[SigningSecretRecord]:
         rows = [

@@ -24,10 +24,18 @@ class MemoryTenantStore:
         self._clock = clock or SystemClock()
         self._audit_trail = audit_trail or MemoryAuditTrail(self._clock)
         self._tenants: dict[str, TenantRecord] = {}
+        self.known = {"ddh", "arcgis"}
+        """The platforms and the workflows that there are."""
         self._add(DEFAULT_TENANT, {"title": "The installation", "workflows": ["*"]}, "")
 
     async def all(self) -> Sequence[TenantRecord]:
         return [self._tenants[name] for name in sorted(self._tenants)]
+
+    async def missing(
+        self, platforms: Sequence[str], workflows: Sequence[str]
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        known = {"*", *self.known}
+        return [one for one in platforms if one not in known], [one for one in workflows if one not in known]
 
     async def create(
         self, name: str, changes: Mapping[str, Any], *, created_by: str, audit: Sequence[AuditEntry] = ()

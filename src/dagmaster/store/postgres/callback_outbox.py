@@ -21,7 +21,7 @@ from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.named_queries import array_parameters, queries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import asyncpg
 
@@ -29,14 +29,27 @@ if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
 
 CHANNEL: Final = "dagmaster_callbacks"
+ENDPOINTS_PER_TENANT: Final = 256
+"""How many endpoints of a tenant a claim looks at. The next claim looks at the next ones."""
+ROUND_SECONDS: Final = 0.5
+"""How long a claim waits that found nothing due, and has not looked at all endpoints of a tenant."""
 _SQL: Final = queries("relay")
 
 
 class PostgresCallbackOutbox:
     """Callbacks that wait, by endpoint."""
 
-    def __init__(self, config: DatabaseConfig, *, on_disconnect: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        config: DatabaseConfig,
+        *,
+        on_disconnect: Callable[[], None] | None = None,
+        endpoints_per_tenant: int = ENDPOINTS_PER_TENANT,
+    ) -> None:
         self.wakeup = asyncio.Event()
+        self._endpoints_per_tenant = endpoints_per_tenant
+        # Of tenants with more endpoints than a claim looks at: with which one the next claim begins.
+        self._first_endpoints: dict[str, str] = {}
         # What a crash of the server forgets is sent again, with the same id.
         self._connection = Connection(
             config, "dagmaster relay", async_commit=True, listens=True, on_disconnect=on_disconnect
@@ -45,16 +58,37 @@ class PostgresCallbackOutbox:
     async def listen(self) -> None:
         await self._connection.listen(CHANNEL, lambda _payload: self.wakeup.set())
 
-    async def claim(self, limit: int, *, per_endpoint: int, lease_seconds: float) -> ClaimBatch:
-        endpoints = {"per_endpoint": per_endpoint, "failing": FAILING}
+    async def claim(
+        self, limit: int, *, per_endpoint: int, lease_seconds: float, sending: Mapping[str, int]
+    ) -> ClaimBatch:
+        params = {
+            "limit": limit,
+            "per_endpoint": per_endpoint,
+            "endpoints_per_tenant": self._endpoints_per_tenant,
+            "failing": FAILING,
+            **self._shares(sending),
+        }
         lease = {"lease_seconds": lease_seconds, "lease_token": secrets.randbits(62)}
-        params = {**endpoints, **lease, "limit": limit}
-        rows = await self._connection.fetch(_SQL["claim"], params)
-        callbacks = [_claimed(row) for row in rows if not row["is_parked"]]
-        if rows:
+        rows = await self._connection.fetch(_SQL["claim"], params | lease)
+        was_cut = bool(self._first_endpoints)
+        self._first_endpoints = dict(zip(rows[0]["tenants"] or (), rows[0]["endpoints"] or (), strict=True))
+        held = [row for row in rows if row["id"] is not None]
+        if held:
+            callbacks = [_claimed(row) for row in held if not row["is_parked"]]
             return ClaimBatch(callbacks, has_more=len(callbacks) < limit, wait_seconds=None)
-        due = await self._connection.row(_SQL["next_due"], endpoints)
+        if was_cut or self._first_endpoints:
+            return ClaimBatch((), has_more=False, wait_seconds=ROUND_SECONDS)
+        due = await self._connection.row(_SQL["next_due"], params)
         return ClaimBatch((), has_more=False, wait_seconds=None if due is None else due["seconds"])
+
+    def _shares(self, sending: Mapping[str, int]) -> dict[str, Any]:
+        """Return what is known of tenants that is not in the database."""
+        tenants = sorted({*sending, *self._first_endpoints})
+        return {
+            "share_tenant": tenants,
+            "share_sending": [sending.get(tenant, 0) for tenant in tenants],
+            "share_first_endpoint": [self._first_endpoints.get(tenant) for tenant in tenants],
+        }
 
     async def record(
         self, outcomes: Sequence[CallbackOutcome], *, pause_seconds: float

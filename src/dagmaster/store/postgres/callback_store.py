@@ -6,7 +6,7 @@ import copy
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.ports.callbacks import ID_PREFIX, MAX_SECRETS, PublicKey
+from dagmaster.ports.callbacks import ID_PREFIX, MAX_LEFT, MAX_SECRETS, PublicKey, ReplayBatch, ResumeBatch
 from dagmaster.records.callbacks import (
     CallbackRecord,
     CallbackState,
@@ -80,18 +80,38 @@ class PostgresCallbackStore:
         return [EndpointRecord(**dict(row)) for row in rows]
 
     async def replay(
-        self, callback_filter: CallbackFilter, callback_id: str | None, *, audit: Sequence[AuditEntry]
-    ) -> int:
-        params, key = _filter_columns(callback_filter), None if callback_id is None else _uuid(callback_id)
+        self,
+        callback_filter: CallbackFilter,
+        callback_id: str | None = None,
+        *,
+        after: Position | None = None,
+        limit: int = 1,
+        audit: Sequence[AuditEntry],
+    ) -> ReplayBatch:
+        key = None if callback_id is None else _uuid(callback_id)
         if callback_id is not None and key is None:
-            return 0
-        return await self._change(_SQL["replay"], {**params, "id": key}, audit)
+            return ReplayBatch(0, None, 0)
+        params = {
+            **_filter_columns(callback_filter),
+            "id": key,
+            "after": None if after is None else int(after[0]),
+            "limit": limit,
+            "max_left": MAX_LEFT,
+        }
+        (row,) = await self._change(_SQL["replay"], params, audit)
+        return ReplayBatch(row["changed"], row["position"], row["left"])
 
     async def pause(self, endpoint: str, tenant: str | None, by: str, *, audit: Sequence[AuditEntry]) -> int:
-        return await self._change(_SQL["pause"], {"endpoint": endpoint, "tenant": tenant, "by": by}, audit)
+        params = {"endpoint": endpoint, "tenant": tenant, "by": by}
+        (row,) = await self._change(_SQL["pause"], params, audit)
+        return int(row["changed"])
 
-    async def resume(self, endpoint: str, tenant: str | None, *, audit: Sequence[AuditEntry]) -> int:
-        return await self._change(_SQL["resume"], {"endpoint": endpoint, "tenant": tenant}, audit)
+    async def resume(
+        self, endpoint: str, tenant: str | None, *, limit: int, audit: Sequence[AuditEntry]
+    ) -> ResumeBatch | None:
+        params = {"endpoint": endpoint, "tenant": tenant, "limit": limit, "max_left": MAX_LEFT}
+        rows = await self._change(_SQL["resume"], params, audit)
+        return ResumeBatch(rows[0]["changed"], rows[0]["recovered"], rows[0]["left"]) if rows else None
 
     async def secrets(self, tenant: str | None = None) -> Sequence[SigningSecretRecord]:
         return [_secret(row) for row in await self._read(_SQL["secrets"], {"tenant": tenant})]
@@ -134,9 +154,10 @@ class PostgresCallbackStore:
     async def _fetch(self, query: Query, params: dict[str, Any]) -> list[asyncpg.Record]:
         return await self._connection.fetch(query, params, tenant=self._tenant)
 
-    async def _change(self, query: Query, params: dict[str, Any], audit: Sequence[AuditEntry]) -> int:
-        row = await self._connection.row(query, {**params, **entry_columns(audit)}, tenant=self._tenant)
-        return 0 if row is None else int(row["changed"])
+    async def _change(
+        self, query: Query, params: dict[str, Any], audit: Sequence[AuditEntry]
+    ) -> list[asyncpg.Record]:
+        return await self._fetch(query, {**params, **entry_columns(audit)})
 
 
 def _filter_columns(callback_filter: CallbackFilter) -> dict[str, Any]:

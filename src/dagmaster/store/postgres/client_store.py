@@ -13,6 +13,7 @@ from dagmaster.ports.job_records import Accepted
 from dagmaster.store.postgres.added_nodes import copies_of, reserve_batch, unique_ids
 from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
 from dagmaster.store.postgres.connection import Connection, GuardFailed
+from dagmaster.store.postgres.connection_pool import PooledSession, TenantConnections
 from dagmaster.store.postgres.handler_contracts import PostgresHandlerContracts
 from dagmaster.store.postgres.job_columns import submitted_columns
 from dagmaster.store.postgres.job_list import bigint
@@ -46,6 +47,7 @@ class PostgresClientStore:
 
     def __init__(self, config: DatabaseConfig, name: str = "dagmaster client") -> None:
         self.connection = Connection(config, name)
+        self._tenant_connections = TenantConnections(config, f"{name}, of tenants")
         self.session: Session = self.connection
         self.identity = Identity(self.connection)
         self.contracts = PostgresHandlerContracts(self.session)
@@ -54,7 +56,7 @@ class PostgresClientStore:
 
     def for_tenant(self, tenant: str) -> PostgresClientStore:
         view = copy.copy(self)
-        view.session = self.connection.for_tenant(tenant)
+        view.session = PooledSession(self._tenant_connections, tenant)
         view.contracts = PostgresHandlerContracts(view.session)
         view.requests = PostgresRequestStore(view.session)
         return view
@@ -70,8 +72,9 @@ class PostgresClientStore:
         return self.identity.ids
 
     async def close(self) -> None:
-        """Release the machine id and close the connection."""
+        """Release the machine id and close the connections."""
         await self.identity.release()
+        await self._tenant_connections.close()
         await self.connection.close()
 
     async def put_graph(self, content_hash: str, definition: str) -> None:

@@ -42,6 +42,13 @@ class PostgresTenantStore:
     async def all(self) -> Sequence[TenantRecord]:
         return [_record(row) for row in await self.session.fetch(_SQL["all"], {})]
 
+    async def missing(
+        self, platforms: Sequence[str], workflows: Sequence[str]
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        names = {"platforms": list(platforms), "workflows": list(workflows)}
+        (row,) = await self.session.fetch(_SQL["missing"], names)
+        return row["platforms"], row["workflows"]
+
     async def create(
         self, name: str, changes: Mapping[str, Any], *, created_by: str, audit: Sequence[AuditEntry] = ()
     ) -> TenantRecord | None:

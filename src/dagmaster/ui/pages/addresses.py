@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+REQUESTS: Final = "/ui/requests"
 
 
 def with_query(path: str, *pairs: tuple[str, str], **params: str | int | None) -> str:
@@ -27,3 +30,7 @@ def page_hrefs(path: Callable[..., str], cursor: str | None, next_cursor: str | 
     if next_cursor is not None:
         hrefs["next"] = path(cursor=next_cursor)
     return hrefs
+
+
+def request_path(request_id: str) -> str:
+    return f"{REQUESTS}/{request_id}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.records.callbacks import CallbackRecord, DeliveryStatus, EndpointRecord
+from dagmaster.ui.pages.addresses import request_path
 from dagmaster.ui.pages.job_rows import job_path
 from dagmaster.ui.pages.list_pages import ListPage, ListQuery, StatusChoice
 from dagmaster.ui.pages.times import Moment, moment
@@ -86,7 +87,7 @@ def callbacks_page(
     tenants = {one.tenant for one in page.items} | {one.tenant for one in endpoints}
     return CallbacksPage(
         query=query,
-        rows=tuple(_row(record, now) for record in page.items),
+        rows=tuple(callback_row(record, now) for record in page.items),
         cursor=cursor,
         next_cursor=page.next_cursor,
         endpoints=tuple(_endpoint(record, query, now) for record in endpoints),
@@ -97,11 +98,12 @@ def callbacks_page(
     )
 
 
-def _row(record: CallbackRecord, now: float) -> CallbackRow:
+def callback_row(record: CallbackRecord, now: float) -> CallbackRow:
     icon, tone = _LOOKS[record.status]
-    subject, href = f"request {record.request_id}", ""
     if record.request_id is None:
         subject, href = f"job {record.job_id}", job_path(record.job_id or "")
+    else:
+        subject, href = f"request {record.request_id}", request_path(record.request_id)
     return CallbackRow(
         record=record,
         icon=icon,

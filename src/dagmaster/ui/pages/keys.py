@@ -56,7 +56,8 @@ class KeyRow:
         key = self.record
         names = (("queue", key.queues), ("handler", key.handlers), ("workflow", key.workflows))
         words = [f"{noun} {name}" for noun, chosen in names for name in chosen]
-        return ", ".join([*words, *(["own jobs"] if key.is_own else [])])
+        kinds = {"own jobs": key.is_own, "sandbox: nothing runs": key.is_sandbox}
+        return ", ".join([*words, *(kind for kind, applies in kinds.items() if applies)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

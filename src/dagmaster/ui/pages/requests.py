@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dagmaster.application.views import JobStatus, RequestStatus
+from dagmaster.ui.pages.addresses import REQUESTS as PATH
+from dagmaster.ui.pages.addresses import request_path
+from dagmaster.ui.pages.callbacks import CallbackRow, callback_row
 from dagmaster.ui.pages.job_rows import job_path
 from dagmaster.ui.pages.list_pages import ListPage, ListQuery
 from dagmaster.ui.pages.times import Moment, moment
 from dagmaster.ui.pages.workflow_rows import workflow_path
 
 if TYPE_CHECKING:
-    from dagmaster.application.views import Page, RequestRecord
+    from collections.abc import Sequence
 
-PATH: Final = "/ui/requests"
+    from dagmaster.application.views import Page, RequestRecord
+    from dagmaster.records.callbacks import CallbackRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,7 @@ class RequestRow:
     """A request. `refs`: its identifiers on the platform; `problem`: why no job could start."""
 
     record: RequestRecord
+    href: str
     look: JobStatus
     refs: str
     problem: str
@@ -49,6 +54,21 @@ class RequestsPage(ListPage[RequestsQuery, RequestRow]):
     noun = "request"
     has_tenants: bool
     statuses: tuple[str, ...] = tuple(RequestStatus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestPage:
+    """A request: what was asked, its job or why there is none, and its callbacks."""
+
+    row: RequestRow
+    callbacks: tuple[CallbackRow, ...]
+    title: str = "Request"
+
+
+def request_page(record: RequestRecord, callbacks: Sequence[CallbackRecord], *, now: float) -> RequestPage:
+    return RequestPage(
+        row=_row(record, now), callbacks=tuple(callback_row(callback, now) for callback in callbacks)
+    )
 
 
 def requests_page(
@@ -68,6 +88,7 @@ def _row(record: RequestRecord, now: float) -> RequestRow:
     refs = record.platform_refs or {}
     return RequestRow(
         record=record,
+        href=request_path(record.request_id),
         look=JobStatus(record.status.value.upper()),
         refs=", ".join(f"{name} {value}" for name, value in refs.items()),
         problem="" if record.rejection is None else str(record.rejection["message"]),

@@ -28,6 +28,10 @@ class TenantRow:
         return _names(self.record.workflows)
 
     @property
+    def platforms(self) -> str:
+        return _names(self.record.platforms)
+
+    @property
     def limits(self) -> str:
         """Return its limits in words; empty: none."""
         record = self.record

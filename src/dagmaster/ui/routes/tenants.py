@@ -42,9 +42,8 @@ async def create(request: Request, services: Services, origin: Origin, form: For
     except (TenantInvalid, TenantExists) as error:
         page = await _page(services, entry=entry, problem=str(error))
         return render(request, "tenants.html", page, status=400)
-    return see_other(
-        PATH, Notice(f"The tenant {record.name} is created. Make keys for it on the page of keys.")
-    )
+    sentence = f"The tenant {record.name} is created. Make keys for it on the page of keys."
+    return see_other(PATH, Notice(" ".join([sentence, *(f"Warning: {one}." for one in record.warnings)])))
 
 
 @routes.post("/ui/tenants/{name}/disable", Scope.ADMIN, Reach.INSTALLATION)

@@ -444,6 +444,7 @@ def test_every_number_has_its_unit_and_every_time_its_name():
         "failures",
         "waiting",
         "dead",
+        "left",
     }
     for name, schema in SCHEMAS["$defs"].items():
         for key, value in schema["properties"].items():

@@ -20,21 +20,23 @@ LIMIT :limit
 SELECT {@callback} FROM dag_callbacks c WHERE c.id = :id::text::uuid
 
 -- name: replay
--- Send callbacks again that do not wait, with their ids.
-WITH changed AS (
+-- Send some callbacks again that do not wait, with their ids, oldest first. `position`: of the last one, if others may follow.
+WITH chosen AS MATERIALIZED (
+    SELECT c.id, c.seq FROM dag_callbacks c
+    WHERE c.seq > coalesce(:after::bigint, 0) AND {@replayable}
+    ORDER BY c.seq LIMIT :limit
+),
+last AS MATERIALIZED (SELECT max(seq) AS seq FROM chosen HAVING count(*) >= :limit),
+changed AS (
     UPDATE dag_callbacks AS c
     SET delivered_at = NULL, dead_at = NULL, dead_reason = NULL, attempts = 0, next_attempt_at = clock(), is_parked = false
-    WHERE (c.delivered_at IS NOT NULL OR c.dead_at IS NOT NULL)
-      AND (:id::text IS NULL OR c.id = :id::text::uuid)
-      AND (:status::text IS NULL OR (:status::text = 'delivered') = (c.delivered_at IS NOT NULL))
-      AND (:endpoint::text IS NULL OR c.endpoint = :endpoint::text)
-      AND (:tenant::text IS NULL OR c.tenant = :tenant::text)
-      AND (:subject::text IS NULL OR c.subject = :subject::text)
-      AND (:since::float8 IS NULL OR c.created_at >= to_timestamp(:since::float8))
-      AND (:until::float8 IS NULL OR c.created_at < to_timestamp(:until::float8))
+    FROM chosen WHERE c.id = chosen.id AND (c.delivered_at IS NOT NULL OR c.dead_at IS NOT NULL)
     RETURNING c.id
 ),
 {@audit_if_changed}
+SELECT (SELECT count(*) FROM changed) AS changed, (SELECT seq FROM last) AS position,
+       (SELECT count(*) FROM (SELECT FROM last JOIN dag_callbacks c ON c.seq > last.seq WHERE {@replayable} LIMIT :max_left) AS l) AS left,
+       pg_notify('dagmaster_callbacks', '')::text AS notified
 
 -- name: endpoints
 -- Endpoints with what waits for them, paused ones first.
@@ -73,29 +75,38 @@ WITH changed AS (
     RETURNING s.tenant
 ),
 {@audit_if_changed}
+SELECT (SELECT count(*) FROM changed) AS changed
 
 -- name: resume
--- Send to paused endpoints again: what waits now, and what died since they began to fail.
+-- Send to paused endpoints again: what waits now, and some of what died since they began to fail. They are paused until the last.
 WITH before AS MATERIALIZED (
     SELECT s.tenant, s.endpoint, s.failing_since FROM dag_external_services s
     WHERE s.endpoint = :endpoint AND s.paused_at IS NOT NULL AND (:tenant::text IS NULL OR s.tenant = :tenant::text)
     FOR UPDATE
 ),
-changed AS (
-    UPDATE dag_external_services AS s
-    SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, failures = 0, failing_since = NULL, open_at = NULL
-    FROM before b WHERE s.tenant = b.tenant AND s.endpoint = b.endpoint
-    RETURNING s.tenant
+chosen AS MATERIALIZED (
+    SELECT c.id FROM before b JOIN dag_callbacks c ON {@recoverable}
+    LIMIT :limit
 ),
 recovered AS (
     UPDATE dag_callbacks AS c
     SET dead_at = NULL, dead_reason = NULL, attempts = 0, next_attempt_at = least(c.next_attempt_at, clock()), is_parked = false
-    FROM before b
-    WHERE c.tenant = b.tenant AND c.endpoint = b.endpoint AND c.delivered_at IS NULL AND c.lease_token IS NULL
-      -- What is to be sent later, as that of a sandbox, was never tried.
-      AND (c.dead_at >= b.failing_since OR (c.dead_at IS NULL AND (c.attempts > 0 OR c.is_parked)))
+    FROM chosen WHERE c.id = chosen.id AND c.delivered_at IS NULL AND c.lease_token IS NULL
+),
+counts AS MATERIALIZED (
+    SELECT (SELECT count(*) FROM chosen) AS chosen,
+           (SELECT count(*) FROM (SELECT FROM before b JOIN dag_callbacks c ON {@recoverable} LIMIT :limit + :max_left) AS l) AS recoverable
+),
+changed AS (
+    UPDATE dag_external_services AS s
+    SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, failures = 0, failing_since = NULL, open_at = NULL
+    FROM before b WHERE s.tenant = b.tenant AND s.endpoint = b.endpoint AND (SELECT recoverable = chosen FROM counts)
+    RETURNING s.tenant
 ),
 {@audit_if_changed}
+SELECT (SELECT count(*) FROM changed) AS changed, c.chosen AS recovered, c.recoverable - c.chosen AS left,
+       pg_notify('dagmaster_callbacks', '')::text AS notified
+FROM counts c WHERE EXISTS (SELECT FROM before)
 
 -- name: secrets
 -- Signing secrets by tenant, newest first.

@@ -190,16 +190,35 @@ n.node_id, coalesce(dag_displayed_node_status(n.status, q.worker_id), 'PENDING')
        n.error ->> 'message' AS error_message
 
 -- name: waiting_endpoints
--- Endpoints with callbacks that are not done, one look in an index for each, and how many more may be sent to each now.
+-- Tenants with callbacks that are not done, and of each so many endpoints: what more may be sent to them now.
 now AS MATERIALIZED (SELECT clock() AS at),
-waiting (tenant, endpoint) AS (
-    (SELECT c.tenant, c.endpoint FROM dag_callbacks c WHERE c.delivered_at IS NULL AND c.dead_at IS NULL
-     ORDER BY c.tenant, c.endpoint LIMIT 1)
+waiting_tenants (tenant) AS (
+    (SELECT c.tenant FROM dag_callbacks c WHERE c.delivered_at IS NULL AND c.dead_at IS NULL ORDER BY c.tenant LIMIT 1)
     UNION ALL
-    SELECT n.tenant, n.endpoint FROM waiting w CROSS JOIN LATERAL (
-        SELECT c.tenant, c.endpoint FROM dag_callbacks c
-        WHERE c.delivered_at IS NULL AND c.dead_at IS NULL AND (c.tenant, c.endpoint) > (w.tenant, w.endpoint)
-        ORDER BY c.tenant, c.endpoint LIMIT 1) AS n
+    SELECT n.tenant FROM waiting_tenants w CROSS JOIN LATERAL (
+        SELECT c.tenant FROM dag_callbacks c
+        WHERE c.delivered_at IS NULL AND c.dead_at IS NULL AND c.tenant > w.tenant
+        ORDER BY c.tenant LIMIT 1) AS n
+),
+-- A tenant may hold no more of this relay than stays free: however much of it waits, there is room for others.
+shares AS MATERIALIZED (
+    SELECT w.tenant, coalesce(s.sending, 0) AS sending, coalesce(s.first_endpoint, '') AS first_endpoint,
+           (:limit::integer + 1 - coalesce(s.sending, 0)) / 2 AS room
+    FROM waiting_tenants w
+    LEFT JOIN rows(share: tenant text, sending integer, first_endpoint text) AS s ON s.tenant = w.tenant
+),
+waiting (tenant, endpoint, step) AS (
+    SELECT s.tenant, n.endpoint, 1 FROM shares s CROSS JOIN LATERAL (
+        SELECT c.endpoint FROM dag_callbacks c
+        WHERE c.tenant = s.tenant AND c.delivered_at IS NULL AND c.dead_at IS NULL AND c.endpoint >= s.first_endpoint
+        ORDER BY c.endpoint LIMIT 1) AS n
+    WHERE s.room > 0
+    UNION ALL
+    SELECT w.tenant, n.endpoint, w.step + 1 FROM waiting w CROSS JOIN LATERAL (
+        SELECT c.endpoint FROM dag_callbacks c
+        WHERE c.tenant = w.tenant AND c.delivered_at IS NULL AND c.dead_at IS NULL AND c.endpoint > w.endpoint
+        ORDER BY c.endpoint LIMIT 1) AS n
+    WHERE w.step < :endpoints_per_tenant
 ),
 unpaused_endpoints AS MATERIALIZED (
     SELECT w.tenant, w.endpoint, s.failures, s.open_at,
@@ -210,9 +229,6 @@ unpaused_endpoints AS MATERIALIZED (
     FROM waiting w
     LEFT JOIN dag_external_services s ON s.tenant = w.tenant AND s.endpoint = w.endpoint
     WHERE s.paused_at IS NULL
-),
-open_endpoints AS (
-    SELECT * FROM unpaused_endpoints WHERE open_at IS NULL OR open_at <= (SELECT at FROM now)
 )
 
 -- name: callback
@@ -230,7 +246,7 @@ secret_id, tenant, kind, public_key, key_set::text AS key_set, extract(epoch FRO
        extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at
 
 -- name: audit_if_changed
--- The end of a statement about callbacks: its entries in the audit trail, unless nothing changed.
+-- The end of a statement about callbacks, before its SELECT: its entries in the audit trail, unless nothing changed.
 {@audit_entries},
 audited AS (
     INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)
@@ -238,4 +254,20 @@ audited AS (
            details::jsonb || jsonb_build_object('count', (SELECT count(*) FROM changed))
     FROM entries WHERE EXISTS (SELECT FROM changed)
 )
-SELECT (SELECT count(*) FROM changed) AS changed, pg_notify('dagmaster_callbacks', '')::text AS notified
+
+-- name: replayable
+-- Whether a callback, `c`, may be sent again and matches.
+(c.delivered_at IS NOT NULL OR c.dead_at IS NOT NULL)
+      AND (:id::text IS NULL OR c.id = :id::text::uuid)
+      AND (:status::text IS NULL OR (:status::text = 'delivered') = (c.delivered_at IS NOT NULL))
+      AND (:endpoint::text IS NULL OR c.endpoint = :endpoint::text)
+      AND (:tenant::text IS NULL OR c.tenant = :tenant::text)
+      AND (:subject::text IS NULL OR c.subject = :subject::text)
+      AND (:since::float8 IS NULL OR c.created_at >= to_timestamp(:since::float8))
+      AND (:until::float8 IS NULL OR c.created_at < to_timestamp(:until::float8))
+
+-- name: recoverable
+-- Whether a callback, `c`, is sent again when its endpoint, `b`, is resumed.
+c.tenant = b.tenant AND c.endpoint = b.endpoint AND c.delivered_at IS NULL AND c.lease_token IS NULL
+      -- What is to be sent later, as that of a sandbox, was never tried.
+      AND (c.dead_at >= b.failing_since OR (c.dead_at IS NULL AND (c.attempts > 0 OR c.is_parked)))

@@ -1,21 +1,33 @@
 -- What relays do: hold callbacks that are due, and store what came of sending them.
 
 -- name: claim
--- Hold callbacks that are due: of an endpoint as many as may be sent at once, of a subject the oldest. Others are parked.
+-- Hold callbacks that are due: of a tenant its share, of an endpoint as many as may be sent at once, of a subject the oldest.
+-- Others are parked. The first columns: where the walk over the endpoints of tenants goes on that have more of them.
 WITH RECURSIVE
 {@waiting_endpoints},
-due AS MATERIALIZED (
-    SELECT d.id, d.subject, d.seq, e.failures
-    FROM (SELECT * FROM open_endpoints WHERE room > 0 ORDER BY random() LIMIT :limit) AS e
+candidates AS (
+    SELECT d.id, e.failures, e.lot, s.sending + row_number() OVER (PARTITION BY e.tenant ORDER BY d.number, e.lot) AS level
+    FROM (SELECT o.*, random() AS lot FROM unpaused_endpoints o
+          WHERE o.room > 0 AND (o.open_at IS NULL OR o.open_at <= (SELECT at FROM now))) AS e
+    JOIN shares s ON s.tenant = e.tenant
     CROSS JOIN LATERAL (
-        SELECT c.id, c.subject, c.seq FROM dag_callbacks c
+        SELECT c.id, row_number() OVER (ORDER BY c.next_attempt_at, c.seq) AS number FROM dag_callbacks c
         WHERE c.tenant = e.tenant AND c.endpoint = e.endpoint AND c.delivered_at IS NULL AND c.dead_at IS NULL
           AND c.next_attempt_at <= (SELECT at FROM now)
         ORDER BY c.next_attempt_at, c.seq
-        LIMIT e.room
-        FOR UPDATE SKIP LOCKED
+        LIMIT least(e.room, s.room)
     ) AS d
-    LIMIT :limit
+),
+-- The tenants that hold least come first.
+ranked AS MATERIALIZED (
+    SELECT c.id, c.failures, c.level, row_number() OVER (ORDER BY c.level, c.lot) AS place FROM candidates c
+),
+due AS MATERIALIZED (
+    SELECT c.id, c.subject, c.seq, r.failures FROM ranked r JOIN dag_callbacks c ON c.id = r.id
+    WHERE r.level + r.place <= :limit::integer + 1
+      -- Another relay may have held it since it was read.
+      AND c.delivered_at IS NULL AND c.dead_at IS NULL AND c.next_attempt_at <= (SELECT at FROM now)
+    FOR UPDATE OF c SKIP LOCKED
 ),
 held AS (
     UPDATE dag_callbacks AS c
@@ -34,10 +46,13 @@ held AS (
     WHERE c.id = due.id
     RETURNING c.*, due.failures
 )
-SELECT h.id::text AS id, h.lease_token, h.tenant, h.endpoint, h.url, h.request_id::text AS request_id, h.job_id::text AS job_id,
+SELECT cut.tenants, cut.endpoints, h.id::text AS id, h.lease_token, h.tenant, h.endpoint, h.url, h.request_id::text AS request_id, h.job_id::text AS job_id,
        h.run, h.state, h.reason, extract(epoch FROM h.occurred_at)::float8 AS occurred_at, h.attempts,
        coalesce(h.failures, 0) AS failures, r.result_key::text AS result_key, h.is_parked
-FROM held h LEFT JOIN LATERAL (SELECT q.result_key FROM dag_api_requests q WHERE q.request_id = h.request_id LIMIT 1) AS r ON true
+FROM (SELECT array_agg(w.tenant) AS tenants, array_agg(w.endpoint) AS endpoints
+      FROM waiting w WHERE w.step = :endpoints_per_tenant) AS cut
+LEFT JOIN held h ON true
+LEFT JOIN LATERAL (SELECT q.result_key FROM dag_api_requests q WHERE q.request_id = h.request_id LIMIT 1) AS r ON true
 ORDER BY h.seq
 
 -- name: next_due

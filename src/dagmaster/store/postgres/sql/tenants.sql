@@ -4,6 +4,14 @@
 -- All tenants.
 SELECT {@tenant} FROM dag_tenants t ORDER BY t.name
 
+-- name: missing
+-- Which platforms are not declared, and which workflows the installation has not published. `*` stands for all.
+SELECT array(SELECT n FROM unnest(:platforms::text[]) AS n
+             WHERE n <> '*' AND NOT EXISTS (SELECT FROM dag_platforms p WHERE p.platform_id = n)) AS platforms,
+       array(SELECT n FROM unnest(:workflows::text[]) AS n
+             WHERE n <> '*' AND NOT EXISTS (SELECT FROM dag_workflows w
+                                            WHERE w.workflow_id = n AND w.tenant = 'default')) AS workflows
+
 -- name: create
 -- Store a tenant, with its audit entry, unless there is one of this name.
 WITH created AS (
