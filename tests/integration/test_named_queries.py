@@ -26,9 +26,9 @@ from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.read_store import NodeFilter
 from dagmaster.ports.tasks import NewTask
 from dagmaster.ports.turn_records import TaskResult, TurnCommit, Withdrawal
-from dagmaster.store.postgres import session_settings
 from dagmaster.store.postgres import (
     remote_workers,
+    session_settings,
     submit_statement,
     turn_statement,
     worker_role,

@@ -20,7 +20,6 @@ BEGAN = compile_query(
     "began", "SELECT now() AS at, dag_tenant() AS tenant, (SELECT count(*) FROM dag_tenants) AS tenants"
 )
 BROKEN = compile_query("broken", "SELECT 1 / (SELECT count(*) FROM dag_tenants WHERE name = '')")
-STATE = "SELECT state FROM pg_stat_activity WHERE application_name = 'reader' AND datname = current_database()"
 
 
 @pytest.fixture
@@ -75,12 +74,15 @@ async def test_a_transaction_that_is_old_is_not_continued_and_one_without_a_furt
     monkeypatch.setattr(read_transactions, "MAX_SECONDS", -1.0)
     reads = reader(world)
     first = await began(reads, "*")
+    driver: Any = reads._connection
+    committed = asyncio.Event()
     monkeypatch.setattr(read_transactions, "LINGER_SECONDS", 0.0)
     second = await began(reads, "*")
     assert second["at"] > first["at"]
+    driver.add_query_logger(lambda record: committed.set() if record.query == "COMMIT" else None)
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while await world._admin.fetchval(STATE) != "idle":
-            await asyncio.sleep(0)
+        await committed.wait()
+    assert not driver.is_in_transaction()
     await reads.close()
 
 
