@@ -36,7 +36,7 @@ class StatusReader(Protocol):
         """Return how far a request of a caller is; raise `RequestNotFound`."""
 
     async def result_key(self, caller: CallerRecord, request_id: str) -> str | None:
-        """Return what signs the links to the result of a request of a caller; None if there is none."""
+        """Return what signs the links to the result of a request of a caller; None without a key for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ class RequestsPage(ListPage[RequestsQuery, RequestRow]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPage:
-    """A request: what was asked, its job or why there is none, and its callbacks."""
+    """A request: what was asked, its job or why it has no job, and its callbacks."""
 
     row: RequestRow
     callbacks: tuple[CallbackRow, ...]

@@ -66,7 +66,7 @@ async def request_detail(
     callbacks: OpenedCallbacks,
     request_id: Annotated[str, Path(max_length=100)],
 ) -> Response:
-    """Show a request: its job, or why there is none, and its callbacks."""
+    """Show a request: its job, or why it has no job, and its callbacks."""
     record = await show_request(app, request_id)
     sent = await list_callbacks(callbacks, CallbackFilter(subject=record.request_id), limit=ROWS)
     return render(request, "request.html", request_page(record, sent.items, now=time.time()))
