@@ -554,7 +554,8 @@ def test_many_callbacks_are_replayed_and_recovered_in_batches(dsn, monkeypatch):
         await world.connection.execute(_MANY_ENDPOINTS, "default", 1, 10)
         await world.connection.execute("UPDATE dag_callbacks SET endpoint = $1", A)
         await world.connection.execute(died, 10)
-        counts, cursor = [], None
+        counts: list[tuple[int, int]] = []
+        cursor: str | None = None
         while not counts or cursor is not None:
             result = await replay_callbacks(
                 world.callbacks, CallbackFilter(endpoint=A), origin=TEST, cursor=cursor

@@ -375,6 +375,7 @@ def test_no_page_and_no_stream_shows_a_tenant_a_trace_of_another(dsn, tmp_path):
                     assert traces(f"{answer.text}{dict(answer.headers)}") == [], (who, route)
         async with one.browser("globex/boss") as browser:
             assert traces((await browser.get("/ui/jobs")).text), "it can be found"
+        own = ""
         for who in (boss, reader):
             for path in (f"jobs/{ids['job_id']}/stream", f"jobs/{ids['job_id']}/stream?logs=true"):
                 assert (await one.call(who, "GET", path)).status_code == 404

@@ -18,7 +18,7 @@ def test_batches_are_changed_until_none_is_left_and_added_up(monkeypatch, capsys
     async def work(_system: Any, cursor: str | None) -> CallbackChangeResult:
         return batches[cursor]
 
-    def run(_data_dir: Any, run_all: Any) -> CallbackChangeResult:
+    def run(_data_dir: Any, run_all: Any) -> Any:
         return asyncio.run(run_all(None))
 
     monkeypatch.setattr(callbacks, "_run", run)
