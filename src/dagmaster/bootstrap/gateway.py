@@ -70,7 +70,8 @@ def make_gateway(
     # It logs the address of each request.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     client = make_client(transport)
-    upstream = Upstream(settings.orchestrator_url or "", client)
+    metrics = ProcessMetrics()
+    upstream = Upstream(settings.orchestrator_url or "", client, metrics)
     tokens = make_token_verifier(settings)
 
     async def close() -> None:
@@ -85,7 +86,7 @@ def make_gateway(
         store=store,
         requests=_Requests(store),
         keys=KeyChecker(keys, tokens, guard=_tenant_guard(store)),
-        failed_logins=FailedLogins(settings.failed_logins, ProcessMetrics()),
+        failed_logins=FailedLogins(settings.failed_logins, metrics),
         checks=StartupChecks(_checks(settings, config, store, upstream)),
         upstream=upstream,
         client=client,
@@ -99,6 +100,7 @@ def make_gateway(
         },
         config=_shown_settings,
         close=close,
+        metrics=metrics,
         rate_limiter=make_rate_limiter(settings),
         allowed_hosts=allowed_hosts(settings) | frozenset(hosts),
     )

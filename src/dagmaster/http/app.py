@@ -34,6 +34,7 @@ from dagmaster.http.event_stream import Compression
 from dagmaster.http.failed_logins import FailedLogins
 from dagmaster.http.hosts import AllowedHosts
 from dagmaster.http.openapi import API
+from dagmaster.http.request_durations import RequestDurations
 from dagmaster.http.request_limits import RequestLimits
 from dagmaster.http.tenant_guard import TenantGuard
 
@@ -106,7 +107,7 @@ def create_app(services: HttpServices, *extensions: Extension) -> FastAPI:
     app.add_middleware(RequestLimits)
     if services.allowed_hosts is not None:
         app.add_middleware(AllowedHosts, hosts=services.allowed_hosts)
-    app.add_middleware(prometheus.RequestDurations, metrics=services.metrics)
+    app.add_middleware(RequestDurations, metrics=services.metrics)
     if services.has_access_log:
         app.add_middleware(AccessLog)
     return app

@@ -1,10 +1,9 @@
-"""`/metrics`: what Prometheus scrapes from a server, and the durations of its requests."""
+"""`/metrics`: what Prometheus scrapes from a server."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
@@ -12,15 +11,14 @@ from dagmaster.errors import DagmasterError
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import Services
 from dagmaster.ports.api_keys import Reach, Scope
-from dagmaster.telemetry.prometheus import CONTENT_TYPE, ProcessMetrics, render_gauges
+from dagmaster.telemetry.prometheus import CONTENT_TYPE, render_gauges
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+    from collections.abc import Iterator
 
     from dagmaster.application.fleet_monitor import FleetMonitor
     from dagmaster.application.views import FleetRecord
 
-    Message = MutableMapping[str, Any]
     Gauge = tuple[str, tuple[str, ...], float]
 
 routes = Routes("health")
@@ -65,32 +63,3 @@ def _gauges(view: FleetRecord) -> Iterator[Gauge]:
         yield "dagmaster_task_queue_depth", (queue.queue,), queue.waiting
         yield "dagmaster_task_queue_oldest_seconds", (queue.queue,), queue.oldest_seconds or 0.0
         yield "dagmaster_task_queue_workers", (queue.queue,), queue.workers
-
-
-class RequestDurations:
-    """Measures each request of a route. The label is the route, not the path: a path has ids in it."""
-
-    def __init__(self, app: Callable[..., Awaitable[None]], metrics: ProcessMetrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        started, status = time.perf_counter(), "500"
-
-        async def send_measured(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = str(message["status"])
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_measured)
-        finally:
-            # A request that no route matches has none: paths of scanners would be labels without end.
-            route = getattr(scope.get("route"), "path", "none")
-            labels = (scope["method"] if route != "none" else "any", route, status)
-            seconds = time.perf_counter() - started
-            self._metrics.observe("dagmaster_http_request_duration_seconds", *labels, seconds=seconds)

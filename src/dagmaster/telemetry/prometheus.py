@@ -145,16 +145,22 @@ METRICS: Final = {
         ),
         Metric(
             "dagmaster_http_credentials_rejected_total",
-            "server",
+            "server, gateway",
             "Keys, tokens and sessions that were not valid, or were not looked up since too many were not.",
             ("reason",),
         ),
         Metric(
             "dagmaster_http_request_duration_seconds",
-            "server",
+            "server, gateway",
             "From a request to the end of its answer.",
             ("method", "route", "status"),
             REQUEST_BUCKETS,
+        ),
+        Metric(
+            "dagmaster_gateway_forward_failures_total",
+            "gateway",
+            "Requests whose forwarding failed: the server gave no answer, no JSON, or a status from 500 on.",
+            ("reason",),
         ),
     )
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -10,11 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagmaster.errors import DagmasterError
-from dagmaster.http.gateway.answers import answer_admin
+from dagmaster.http.gateway.answers import answer_admin, passed_on
 from dagmaster.http.gateway.services import InstallationAdmin, Services
 from dagmaster.http.gateway.status import admin_routes as routes
-from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.api_keys import Reach, Scope
 from dagmaster.records.gateway import AdminConfigResponse, AdminHealthResponse
+from dagmaster.telemetry.prometheus import CONTENT_TYPE
 
 __all__ = ["routes"]
 UNKNOWN_VERSION: Final = "unknown"
@@ -41,6 +43,21 @@ async def admin_health(request: Request, services: Services, _caller: Installati
 async def admin_config(request: Request, services: Services, _caller: InstallationAdmin) -> Response:
     """Show the settings of the gateway, with secrets masked."""
     return answer_admin(request, services.config())
+
+
+@routes.add(
+    ["GET"],
+    "/metrics",
+    Scope.READ,
+    None,
+    name="get_metrics",
+    reach=Reach.INSTALLATION,
+    text="The metrics of this process in the text format of Prometheus.",
+)
+async def metrics(request: Request, services: Services) -> Response:
+    """Return the metrics of this process for Prometheus: requests by route and status, and failures."""
+    text = await asyncio.to_thread(services.metrics.render)
+    return passed_on(request, Response(text, headers={"Content-Type": CONTENT_TYPE}))
 
 
 def own_version() -> str:

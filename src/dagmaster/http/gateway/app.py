@@ -30,6 +30,7 @@ from dagmaster.http.gateway.leak_guard import LeakGuard, Message, Receive, Send
 from dagmaster.http.gateway.services import GatewayServices
 from dagmaster.http.hosts import AllowedHosts
 from dagmaster.http.problems import MAX_ERRORS, methods_of
+from dagmaster.http.request_durations import RequestDurations
 from dagmaster.http.request_limits import RequestLimits
 from dagmaster.ports.api_keys import Scope
 
@@ -116,6 +117,7 @@ def create_gateway(services: GatewayServices) -> GatewayApp:
     app.add_middleware(RequestLimits)
     if services.allowed_hosts is not None:
         app.add_middleware(AllowedHosts, hosts=services.allowed_hosts)
+    app.add_middleware(RequestDurations, metrics=services.metrics)
     return app
 
 

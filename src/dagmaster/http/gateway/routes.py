@@ -62,11 +62,13 @@ class GatewayRoutes:
         reach: Reach = Reach.ALL,
         fails: tuple[int, ...] = (),
         also: Mapping[int, str] | None = None,
+        text: str = "The answer of the target, with its own status.",
         **options: Any,
     ) -> Callable[[F], F]:
         """Declare a route. `name`: of its operation. `fails`: the statuses of its problems.
 
-        `also`: other statuses with the same answer. `returns`: None if it answers with anything.
+        `also`: other statuses with the same answer. `returns`: None if it answers with anything, as `text`
+        says.
         """
         for method in methods:
             self.scopes[method, path] = scope
@@ -81,7 +83,7 @@ class GatewayRoutes:
                 code: answer_schema(returns.documented_name, text) for code, text in (also or {}).items()
             }
         else:
-            responses[status] = {"description": "The answer of the target, with its own status."}
+            responses[status] = {"description": text}
         declared = {} if scope is None else {"x-scope": scope.value, "x-reach": reach.value}
         security: dict[str, Any] = {} if scope is None else {"security": [{"key": []}]}
         return self.router.api_route(

@@ -24,6 +24,7 @@ from dagmaster.ports.api_keys import Caller as CallerRecord
 from dagmaster.ports.gateway import GatewayStore
 from dagmaster.records.gateway import AdminConfigResponse
 from dagmaster.records.requests import RequestStatusRecord
+from dagmaster.telemetry.prometheus import ProcessMetrics
 
 TARGETS: Final = ("orchestrator", "worker")
 """What the proxy forwards to, if the settings have its address. There is no other target."""
@@ -53,6 +54,7 @@ class GatewayServices:
     targets: Mapping[str, str]
     config: Callable[[], AdminConfigResponse]
     close: Callable[[], Awaitable[None]]
+    metrics: ProcessMetrics = field(default_factory=ProcessMetrics)
     rate_limiter: RateLimiter | None = None
     allowed_hosts: frozenset[str] | None = None
     """The hosts that requests may name besides this machine's (`http.hosts`); None: any."""

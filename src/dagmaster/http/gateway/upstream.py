@@ -9,6 +9,7 @@ import httpx
 
 from dagmaster.errors.requests import ServerAnswerInvalid, ServerUnavailable
 from dagmaster.json_types import read_json
+from dagmaster.telemetry.prometheus import ProcessMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,9 +43,12 @@ class Forwarded(NamedTuple):
 class Upstream:
     """Sends requests to a server. It has no credential."""
 
-    def __init__(self, base_url: str, client: httpx.AsyncClient) -> None:
+    def __init__(
+        self, base_url: str, client: httpx.AsyncClient, metrics: ProcessMetrics | None = None
+    ) -> None:
         self._base_url = base_url
         self._client = client
+        self._metrics = metrics or ProcessMetrics()
 
     async def submit(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Forwarded:
         """Forward a submit; raise `ServerUnavailable` if it is not known what became of it."""
@@ -74,9 +78,16 @@ class Upstream:
                 method, f"{self._base_url}{path}", json=body, headers=dict(headers), timeout=ANSWER_SECONDS
             )
         except httpx.HTTPError as error:
+            self._count_failure("no_answer")
             raise ServerUnavailable(f"the server did not answer: {type(error).__name__}") from error
         try:
             document = read_json(response.text)
         except ValueError as error:
+            self._count_failure("no_json")
             raise ServerAnswerInvalid(f"the server answered {response.status_code} without JSON") from error
+        if response.is_server_error:
+            self._count_failure(str(response.status_code))
         return Forwarded(response.status_code, document, response.headers.get("Retry-After"))
+
+    def _count_failure(self, reason: str) -> None:
+        self._metrics.count("dagmaster_gateway_forward_failures_total", reason)

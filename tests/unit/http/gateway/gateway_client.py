@@ -202,7 +202,7 @@ KEYS = {
 async def opened_gateway(**options: Any) -> AsyncIterator[Gateway]:
     """Serve a gateway. `options`: of `GatewayServices`."""
     gateway = Gateway()
-    keys = MemoryApiKeyStore()
+    keys, metrics = MemoryApiKeyStore(), ProcessMetrics()
     for number, (name, (tenant, scopes)) in enumerate(KEYS.items()):
         text = f"dm_{number:012x}_{'k' * 43}"
         gateway.keys[name] = text
@@ -216,9 +216,10 @@ async def opened_gateway(**options: Any) -> AsyncIterator[Gateway]:
             "store": gateway.store,
             "requests": gateway.store,
             "keys": KeyChecker(keys),
-            "failed_logins": FailedLogins(0, ProcessMetrics()),
+            "failed_logins": FailedLogins(0, metrics),
+            "metrics": metrics,
             "checks": StartupChecks({"database": gateway.run_check}),
-            "upstream": Upstream(SERVER, client),
+            "upstream": Upstream(SERVER, client, metrics),
             "client": client,
             "targets": {"orchestrator": SERVER, "worker": WORKER},
             "config": lambda: settings,

@@ -53,7 +53,8 @@ def test_every_route_is_described():
 def test_an_operation_says_what_it_takes_and_answers(path, method, operation):
     assert operation["description"]
     for status, answer in operation["responses"].items():
-        if path == "/proxy/{target}/{path}" and status == "200":
+        # They answer with something other than a record.
+        if path in {"/proxy/{target}/{path}", "/metrics"} and status == "200":
             continue
         (content,) = answer["content"].values()
         assert "$ref" in content["schema"], (path, status)

@@ -291,7 +291,7 @@ def test_every_route_is_closed_to_every_key_without_its_scope():
         "{target}": "orchestrator",
         "{path:path}": "livez",
     }
-    installation = ("/admin/", "/proxy/")
+    installation = ("/admin/", "/proxy/", "/metrics")
 
     async def scenario() -> None:
         async with opened_gateway() as gateway:
@@ -306,7 +306,9 @@ def test_every_route_is_closed_to_every_key_without_its_scope():
                 else:
                     tenant, scopes = KEYS[name]
                     # Who submits may ask how far that is.
-                    is_allowed = allows(scopes, scope) or (scope is Scope.READ and Scope.SUBMIT in scopes)
+                    is_allowed = allows(scopes, scope) or (
+                        scope is Scope.READ and Scope.SUBMIT in scopes and path != "/metrics"
+                    )
                     is_allowed &= tenant == "default" or not path.startswith(installation)
                     assert (answer.status_code != 403) == is_allowed, (method, path, name)
 
@@ -358,6 +360,32 @@ def test_administrators_see_the_health_and_the_settings_of_the_gateway():
             assert gateway.store.calls[-1][2].is_open
             gateway.store.error = DatabaseUnavailable("lost")
             assert (await gateway.get("/admin/health", "admin")).json()["orchestrators"] is None
+
+    asyncio.run(scenario())
+
+
+def answered(response: httpx.Response, _request: httpx.Request) -> httpx.Response:
+    return response
+
+
+def test_metrics_count_requests_by_route_and_status_and_failures_to_forward_and_name_nothing_of_partners():
+    async def scenario() -> None:
+        async with opened_gateway() as gateway:
+            assert (await gateway.post("/platform/submit", SUBMIT)).status_code == 202
+            for server in (httpx.Response(502, json={}), httpx.Response(200, text="no")):
+                gateway.server = functools.partial(answered, server)
+                await gateway.post("/platform/submit", SUBMIT)
+            await gateway.get(f"/platform/status/{REQUEST_ID}")
+            await gateway.get("/canary")
+            assert (await gateway.get("/metrics", "acme admin")).status_code == 403
+            text = (await gateway.get("/metrics", "admin")).text
+            count = "dagmaster_http_request_duration_seconds_count"
+            assert f'{count}{{method="POST",route="/platform/submit",status="202"}} 1.0' in text
+            assert f'{count}{{method="GET",route="/platform/status/{{request_id}}",status="200"}} 1.0' in text
+            assert f'{count}{{method="any",route="none",status="404"}} 1.0' in text
+            for reason in ("502", "no_json"):
+                assert f'dagmaster_gateway_forward_failures_total{{reason="{reason}"}} 1.0' in text
+            assert not [one for one in (REQUEST_ID, "acme", "canary", "hello") if one in text]
 
     asyncio.run(scenario())
 
