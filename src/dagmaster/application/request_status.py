@@ -32,7 +32,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "submission_rejected": "The request was not accepted.",
     "workflow_not_found": "No workflow has this id.",
 }
-"""What a partner is told: every code that may leave, with its sentence. Any other code is the general one."""
+"""What a partner sees: every code that may leave, with its sentence. Any other code is the general one."""
 _TOO_LARGE: Final = "The result is too large to be part of the status."
 _UNREADABLE: Final = "The result cannot be read at the moment."
 
@@ -59,7 +59,7 @@ async def read_status(
 
 
 def error_code(facts: RequestFacts) -> str:
-    """Return the code that a partner is told of a failure."""
+    """Return the code of a failure that a partner sees."""
     if facts.is_cancelled:
         return "cancelled"
     code = facts.record.error_code or _FAILED

@@ -203,7 +203,7 @@ class _Requests:
 
 
 def _narrowed(caller: Caller) -> str | None:
-    """Return whose requests alone a caller sees; None: those of its tenant."""
+    """Return whose requests alone a caller sees; None: all requests of its tenant."""
     return caller.actor if caller.limits.is_own else None
 
 

@@ -9,7 +9,7 @@ from dagmaster.records.record import Record, Timestamp
 
 
 class CallbackState(StrEnum):
-    """What a receiver is told."""
+    """A state that a receiver is notified of."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -34,7 +34,7 @@ class SecretKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackFacts(Record):
-    """Which state of a request, or of a job, is told to which address."""
+    """Which state of a request, or of a job, is sent to which address."""
 
     callback_id: str
     tenant: str

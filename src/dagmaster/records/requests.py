@@ -71,7 +71,7 @@ class RequestOptions(Record):
     workflow_id: str = field(metadata={"option": RequestOption("What to run.", 1, 64)})
     submitted_by: str = _option("", "Who asks, as the partner names it: a label.", 0, MAX_LABEL)
     callback_url: str | None = _option(
-        None, "Where its states are told. Default: the address of the tenant.", 1, MAX_CALLBACK_URL
+        None, "Where its states are sent. Default: the address of the tenant.", 1, MAX_CALLBACK_URL
     )
     priority: int = _option(5, "10 is the most urgent.", 0, 10)
     idempotency_key: str | None = _option(

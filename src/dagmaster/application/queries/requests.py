@@ -49,7 +49,7 @@ async def show_request(app: Application, request_id: str) -> RequestRecord:
 
 
 async def _explained(app: Application, record: RequestRecord) -> RequestRecord:
-    """Add to a rejection what its partner is not told: the installation has the workflow, for others."""
+    """Add to a rejection what its partner does not see: the installation has the workflow, for others."""
     rejection = record.rejection
     is_for_all = app.caller is None or app.caller.sees == ALL_TENANTS
     if rejection is None or rejection["code"] != WorkflowNotFound.code or not is_for_all:

@@ -46,8 +46,9 @@ T = TypeVar("T")
 def callbacks() -> None:
     """Show callbacks, send them again, and pause endpoints.
 
-    A job that is submitted with --callback-url tells that address when it starts and when it ends. A relay,
-    which runs in every orchestrator, delivers it: signed, at least once, in order, eight times over a day.
+    A job that is submitted with --callback-url notifies that address when it starts and when it ends. A
+    relay, which runs in every orchestrator, delivers it: signed, at least once, in order, eight times over a
+    day.
     """
 
 

@@ -1,6 +1,6 @@
 """The errors of a gateway: a closed set of codes, each with one sentence.
 
-Whatever goes wrong behind a gateway, its callers get one of these. What they are told in addition is about
+Whatever goes wrong behind a gateway, its callers get one of these. What they see in addition is about
 their own request: the field that is wrong, its id, how long to wait.
 """
 
@@ -23,7 +23,7 @@ MAX_TEXT: Final = 300
 
 
 class Fixed(NamedTuple):
-    """What is said of an error, whatever its cause."""
+    """The document of an error, whatever its cause."""
 
     status: int
     sentence: str
@@ -121,7 +121,7 @@ def describe(
 
 
 def of_status(status: int) -> JSONResponse:
-    """Return the answer for an HTTP status, when nothing else may be said."""
+    """Return the answer for an HTTP status, when nothing else may be shown."""
     return problem(_BY_STATUS.get(status, "internal"))
 
 

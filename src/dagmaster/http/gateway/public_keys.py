@@ -23,5 +23,5 @@ async def installation_keys(request: Request, services: Services) -> JSONRespons
 
 @routes.get(KEYS_PATH + "/{key_set}", None, PublicKeysView, name="list_public_keys_of_set")
 async def tenant_keys(request: Request, services: Services, key_set: KeySet) -> JSONResponse:
-    """Return the public keys of a set, which a partner was told; none of one that does not exist."""
+    """Return the public keys of a set, which a partner was given; none of one that does not exist."""
     return answer(request, public_keys_view(await services.store.public_keys(key_set)))

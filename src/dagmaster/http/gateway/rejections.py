@@ -36,7 +36,7 @@ _REASONS: Final[Mapping[Any, FieldProblem]] = {
     "submission_rejected": FieldProblem(path="body", message="The request does not fit the workflow."),
     "idempotency_conflict": FieldProblem(path="idempotency_key", message="It was used before."),
 }
-"""What is said of a rejection that is about no single field."""
+"""The text of a rejection that is about no single field."""
 ACCEPTED: Final = frozenset(("accepted", "existing"))
 _REJECTED: Final = "rejected"
 

@@ -61,7 +61,7 @@ class Upstream:
         return await self._send("POST", SUBMIT_BATCH, headers, {"requests": bodies})
 
     async def status(self, request_id: str, headers: Mapping[str, str]) -> Forwarded:
-        """Return the status of a request as the server tells it, with a result that is stored apart."""
+        """Return the status of a request as the server answers it, with a result that is stored apart."""
         return await self._send("GET", STATUS.format(request_id=request_id), headers)
 
     async def is_alive(self) -> bool:

@@ -1,4 +1,4 @@
-"""Callbacks in memory: what a test puts there. Jobs in memory tell nobody what becomes of them."""
+"""Callbacks in memory: what a test puts there. Jobs in memory notify nobody."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ class ReadOnlyPool(ConnectionPool):
 class TenantConnections:
     """Connections for the changes of tenants.
 
-    Changes of one tenant wait for one another, and not for those of others: a tenant whose rows are locked
-    holds one connection.
+    Changes of one tenant wait for one another, and not for changes of other tenants: a tenant whose rows are
+    locked holds one connection.
     """
 
     def __init__(

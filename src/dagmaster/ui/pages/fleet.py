@@ -158,7 +158,7 @@ def fleet_page(
 def _describe_age(stale_seconds: float) -> str:
     if not stale_seconds:
         return ""
-    return f"The database does not answer: this is what it said {age(stale_seconds)} ago."
+    return f"The database does not answer: these values are {age(stale_seconds)} old."
 
 
 def _contract_changes(handlers: Iterable[HandlerRecord]) -> Iterator[ContractChange]:
