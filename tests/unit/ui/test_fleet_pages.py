@@ -288,7 +288,7 @@ def test_the_pages_of_services_are_shown_soon_while_the_database_does_not_answer
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     answer = await pages.get(path)
                 assert answer.status_code == 200, path
-                assert "The database does not answer: this is what it said" in text_of(answer.text)
+                assert "The database does not answer: these values are" in text_of(answer.text)
             monkeypatch.undo()
 
     asyncio.run(main())
