@@ -155,7 +155,7 @@ def dev(
         print_status("database", _describe_database(session.config))
         if port not in {0, free_port}:
             print_status("API", f"port {port} is taken by {name_program(port)}: the API gets {free_port}")
-        gateway_port = find_port(GATEWAY_PORT) if has_gateway else None
+        gateway_port = find_port(GATEWAY_PORT if port else 0) if has_gateway else None
         supervisor = ServiceSupervisor(
             partial(_expire_process, session),
             log_format=log_format or settings.log_format,
