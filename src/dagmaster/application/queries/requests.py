@@ -58,7 +58,7 @@ async def _explained(app: Application, record: RequestRecord) -> RequestRecord:
         return record
     message = (
         f"{rejection['message']} The installation has this workflow, but {record.tenant} may not use it:"
-        f" add it with `dagmaster tenants set {record.tenant} --workflow …`."
+        " add it to the workflows of the tenant."
     )
     return replace(record, rejection={**rejection, "message": message})
 
